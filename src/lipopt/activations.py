@@ -1,0 +1,322 @@
+"""Activation functions: value, slope, and what is known of both on an interval.
+
+Every activation is described by its break points b_1 < ... < b_r and its slope on each of the r + 1 pieces between
+them, *monotone on every piece*: break points are kinks and turning points of the slope alike. Hence the slopes on
+[lo, hi] lie between the slopes at the two ends of the piece's part of [lo, hi], over the pieces that meet it. At a
+kink that is the closed interval of one-sided slopes. Slopes that are not constant on a piece are widened by PAD,
+far more than the error of evaluating them (a few units in the last place) or of the break point (where it is a turning
+point, the slope is flat there).
+
+`linear_bounds` encloses the activation between two lines, from values and slope ranges alone, so that one proof
+serves every activation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+import numpy as np
+from scipy.special import erf as erf_function
+from scipy.special import expit, ndtr
+
+from .errors import LipoptError
+from .rounding import Array
+
+Parameters: TypeAlias = Mapping[str, Array | float]
+Slope: TypeAlias = Callable[..., Array | float]
+
+PAD = 1e-14
+HUGE = 1e300  # stands for infinity: every slope below has reached its limit there
+CELLS = 16  # cells per interval in `linear_bounds`
+
+# Where the second derivative of the function vanishes (to the last place; tested in high precision).
+SILU_TURN = 2.3993572805154677
+GELU_TANH_TURN = 1.4185040087908284
+MISH_TURNS = (-2.256376396360793, 1.4905711794854285)
+SQRT_2 = 1.4142135623730951
+_GELU_TANH_SCALE = 0.7978845608028654  # sqrt(2 / pi)
+
+
+@dataclass(frozen=True)
+class Kind:
+    """One activation: `value(x, **parameters)`; break points and the slope on each piece, as functions of the parameters."""
+
+    value: Callable[..., Array]
+    breaks: Callable[..., tuple[Array | float, ...]]
+    slopes: tuple[Slope, ...]
+    defaults: Mapping[str, float] = field(default_factory=dict)
+    linear: bool = False  # piecewise linear: slopes are exact
+
+
+def _no_breaks(**_: Any) -> tuple[float, ...]:
+    return ()
+
+
+def _at_zero(**_: Any) -> tuple[float, ...]:
+    return (0.0,)
+
+
+def _constant(value: float) -> Slope:
+    return lambda x, **_: value
+
+
+def _parameter(name: str) -> Slope:
+    return lambda x, **p: p[name]
+
+
+def _softplus(x: Array, beta: float = 1.0) -> Array:
+    return np.logaddexp(0.0, beta * x) / beta
+
+
+def _silu_slope(x: Array, beta: float) -> Array:
+    s = expit(beta * x)
+    return s + beta * x * s * expit(-beta * x)
+
+
+def _gelu_slope(x: Array, beta: float) -> Array:
+    u = beta * x
+    return ndtr(u) + u * np.exp(-u * u / 2) / np.sqrt(2 * np.pi)
+
+
+def _gelu_tanh(x: Array) -> Array:
+    return x * expit(2 * _GELU_TANH_SCALE * (x + 0.044715 * x**3))
+
+
+def _gelu_tanh_slope(x: Array) -> Array:
+    x = np.clip(x, -30.0, 30.0)  # the slope is 0 or 1 to the last bit long before; keeps x^3 finite
+    u = 2 * _GELU_TANH_SCALE * (x + 0.044715 * x**3)
+    return expit(u) + x * expit(u) * expit(-u) * 2 * _GELU_TANH_SCALE * (1 + 3 * 0.044715 * x**2)
+
+
+def _mish_slope(x: Array) -> Array:
+    t = np.tanh(_softplus(x))
+    return t + x * (1 - t) * (1 + t) * expit(x)
+
+
+KINDS: dict[str, Kind] = {
+    "relu": Kind(lambda x: np.maximum(x, 0), _at_zero, (_constant(0.0), _constant(1.0)), linear=True),
+    "abs": Kind(np.abs, _at_zero, (_constant(-1.0), _constant(1.0)), linear=True),
+    "leaky_relu": Kind(
+        lambda x, alpha: np.where(x < 0, alpha * x, x),
+        _at_zero,
+        (_parameter("alpha"), _constant(1.0)),
+        {"alpha": 0.01},
+        linear=True,
+    ),
+    "clip": Kind(
+        lambda x, low, high: np.clip(x, low, high),
+        lambda low, high: (low, high),
+        (_constant(0.0), _constant(1.0), _constant(0.0)),
+        {"low": -np.inf, "high": np.inf},
+        linear=True,
+    ),
+    "hard_sigmoid": Kind(
+        lambda x, alpha, beta: np.clip(alpha * x + beta, 0, 1),
+        lambda alpha, beta: (-beta / alpha, (1 - beta) / alpha),
+        (_constant(0.0), _parameter("alpha"), _constant(0.0)),
+        {"alpha": 0.2, "beta": 0.5},
+        linear=True,
+    ),
+    "hard_swish": Kind(
+        lambda x: x * np.clip(x / 6 + 0.5, 0, 1),
+        lambda: (-3.0, 3.0),
+        (_constant(0.0), lambda x: x / 3 + 0.5, _constant(1.0)),
+    ),
+    "elu": Kind(
+        lambda x, alpha: np.where(x < 0, alpha * np.expm1(np.minimum(x, 0)), x),
+        _at_zero,
+        (lambda x, alpha: alpha * np.exp(np.minimum(x, 0)), _constant(1.0)),
+        {"alpha": 1.0},
+    ),
+    "selu": Kind(
+        lambda x, alpha, gamma: gamma * np.where(x < 0, alpha * np.expm1(np.minimum(x, 0)), x),
+        _at_zero,
+        (lambda x, alpha, gamma: alpha * gamma * np.exp(np.minimum(x, 0)), _parameter("gamma")),
+        {"alpha": 1.6732632423543772, "gamma": 1.0507009873554805},
+    ),
+    "celu": Kind(
+        lambda x, alpha: np.where(x < 0, alpha * np.expm1(np.minimum(x, 0) / alpha), x),
+        _at_zero,
+        (lambda x, alpha: np.exp(np.minimum(x, 0) / alpha), _constant(1.0)),
+        {"alpha": 1.0},
+    ),
+    "softplus": Kind(_softplus, _no_breaks, (lambda x, beta: expit(beta * x),), {"beta": 1.0}),
+    "softsign": Kind(lambda x: x / (1 + np.abs(x)), _at_zero, (lambda x: (1 / (1 + np.abs(x))) ** 2,) * 2),
+    "sigmoid": Kind(expit, _at_zero, (lambda x: expit(x) * expit(-x),) * 2),
+    "tanh": Kind(np.tanh, _at_zero, (lambda x: 4 * expit(2 * x) * expit(-2 * x),) * 2),
+    "erf": Kind(erf_function, _at_zero, (lambda x: 2 / np.sqrt(np.pi) * np.exp(-x * x),) * 2),
+    "silu": Kind(
+        lambda x, beta: x * expit(beta * x),
+        lambda beta: (-SILU_TURN / beta, SILU_TURN / beta),
+        (_silu_slope,) * 3,
+        {"beta": 1.0},
+    ),
+    "gelu": Kind(
+        lambda x, beta: x * ndtr(beta * x),
+        lambda beta: (-SQRT_2 / beta, SQRT_2 / beta),
+        (_gelu_slope,) * 3,
+        {"beta": 1.0},
+    ),
+    "gelu_tanh": Kind(_gelu_tanh, lambda: (-GELU_TANH_TURN, GELU_TANH_TURN), (_gelu_tanh_slope,) * 3),
+    "mish": Kind(lambda x: x * np.tanh(_softplus(x)), lambda: MISH_TURNS, (_mish_slope,) * 3),
+}
+
+_POSITIVE = {
+    "celu": ("alpha",),
+    "softplus": ("beta",),
+    "silu": ("beta",),
+    "gelu": ("beta",),
+    "hard_sigmoid": ("alpha",),
+}
+
+
+def check(kind: str, parameters: Parameters) -> dict[str, Array | float]:
+    """The parameters of an activation with its defaults filled in, or an error that says what is wrong with them."""
+    if kind not in KINDS:
+        raise LipoptError(f"unknown activation '{kind}'; use one of {', '.join(sorted(KINDS))}")
+    defaults = KINDS[kind].defaults
+    if unknown := set(parameters) - set(defaults):
+        raise LipoptError(f"activation '{kind}' has no parameter '{unknown.pop()}'; it takes {sorted(defaults)}")
+    full: dict[str, Array | float] = {**defaults, **parameters}
+    if any(np.isnan(value).any() for value in full.values()) or (
+        kind != "clip" and not all(np.isfinite(value).all() for value in full.values())
+    ):
+        raise LipoptError(f"activation '{kind}' has a parameter that is not a finite number")
+    for name in _POSITIVE.get(kind, ()):
+        if not np.all(np.asarray(full[name]) > 0):
+            raise LipoptError(f"activation '{kind}' needs {name} > 0, got {full[name]}")
+    if kind == "clip" and not np.all(np.asarray(full["low"]) <= np.asarray(full["high"])):
+        raise LipoptError("activation 'clip' needs low <= high")
+    return full
+
+
+def value(kind: str, x: Array, parameters: Parameters) -> Array:
+    """The activation at x, elementwise; parameters that are arrays go along the last axis."""
+    return np.asarray(KINDS[kind].value(x, **parameters), dtype=np.float64)
+
+
+def slope(kind: str, x: Array, parameters: Parameters) -> Array:
+    """The derivative at x (at a kink, that of the right-hand piece)."""
+    breaks = KINDS[kind].breaks(**parameters)
+    result = np.broadcast_to(KINDS[kind].slopes[0](x, **parameters), x.shape)
+    for point, piece in zip(breaks, KINDS[kind].slopes[1:], strict=True):
+        result = np.where(x >= point, piece(x, **parameters), result)
+    return np.array(result, dtype=np.float64)
+
+
+def kinks(kind: str, parameters: Parameters) -> tuple[Array | float, ...]:
+    """The points where the derivative jumps."""
+    points = KINDS[kind].breaks(**parameters)
+    sides = zip(points, KINDS[kind].slopes, KINDS[kind].slopes[1:], strict=False)
+    return tuple(
+        p
+        for p, left, right in sides
+        if np.any(np.abs(np.subtract(left(p, **parameters), right(p, **parameters))) > PAD)
+    )
+
+
+def slope_range(kind: str, lo: Array, hi: Array, parameters: Parameters) -> tuple[Array, Array]:
+    """The range of slopes over [lo, hi], rounded outward; lo and hi may be infinite."""
+    spec = KINDS[kind]
+    lo, hi = np.clip(lo, -HUGE, HUGE), np.clip(hi, -HUGE, HUGE)
+    points = [np.broadcast_to(point, lo.shape) for point in spec.breaks(**parameters)]
+    starts = [np.full(lo.shape, -np.inf), *points]
+    ends = [*points, np.full(lo.shape, np.inf)]
+    low, high = np.full(lo.shape, np.inf), np.full(lo.shape, -np.inf)
+    with np.errstate(over="ignore", under="ignore"):
+        for start, end, piece in zip(starts, ends, spec.slopes, strict=True):
+            met = (hi >= start - _blur(start)) & (lo <= end + _blur(end))
+            left, right = np.maximum(lo, start), np.minimum(hi, end)
+            at_left = np.broadcast_to(piece(np.clip(left, -HUGE, HUGE), **parameters), lo.shape)
+            at_right = np.broadcast_to(piece(np.clip(right, -HUGE, HUGE), **parameters), lo.shape)
+            pad = (
+                0.0
+                if spec.linear
+                else np.where(at_left == at_right, 0.0, PAD * (1 + np.abs(at_left) + np.abs(at_right)))
+            )
+            low = np.where(met, np.minimum(low, np.minimum(at_left, at_right) - pad), low)
+            high = np.where(met, np.maximum(high, np.maximum(at_left, at_right) + pad), high)
+    return low, high
+
+
+def _blur(point: Array) -> Array:
+    """How far a break point that was computed, not given, may be from the true one."""
+    return np.where(np.isfinite(point), 4e-16 * np.abs(point), 0.0)
+
+
+def linear_bounds(kind: str, lo: Array, hi: Array, parameters: Parameters) -> tuple[Array, Array, Array, Array]:
+    """Lines k1 x + c1 <= value(x) <= k2 x + c2 on [lo, hi], as (k1, c1, k2, c2), rounded outward.
+
+    Candidates for k are the slopes at both ends and of the chord; the best at the middle of the interval is taken. For
+    ReLU these are the lines of CROWN and DeepPoly."""
+    cells = _cells(kind, lo, hi, parameters)
+    ends = slope_range(kind, lo, lo, parameters), slope_range(kind, hi, hi, parameters)
+    width = np.maximum(hi - lo, 1e-300)
+    with np.errstate(over="ignore"):
+        chord = np.clip((cells.values[..., -1] - cells.values[..., 0]) / width, *slope_range(kind, lo, hi, parameters))
+    middle = (lo + hi) / 2
+    best = [np.zeros_like(lo), np.full(lo.shape, -np.inf), np.zeros_like(lo), np.full(lo.shape, np.inf)]
+    for k in (chord, ends[0][0], ends[0][1], ends[1][0], ends[1][1]):
+        below, above = cells.offsets(k)
+        for i, offset, better in ((0, below, np.greater), (2, above, np.less)):
+            pick = better(k * middle + offset, best[i] * middle + best[i + 1])
+            best[i], best[i + 1] = np.where(pick, k, best[i]), np.where(pick, offset, best[i + 1])
+    return best[0], best[1], best[2], best[3]
+
+
+def value_range(kind: str, lo: Array, hi: Array, parameters: Parameters) -> tuple[Array, Array]:
+    """The range of values on [lo, hi], rounded outward."""
+    return _cells(kind, lo, hi, parameters).offsets(np.zeros_like(lo))
+
+
+@dataclass(frozen=True)
+class _Cells:
+    """A grid on every interval with the activation's values at its points and its slope range in its cells."""
+
+    points: Array  # (n, cells + 1)
+    values: Array
+    low: Array  # (n, cells): slope range in a cell
+    high: Array
+    pad: Array  # error of the values
+
+    def offsets(self, k: Array) -> tuple[Array, Array]:
+        """Bounds on value(x) - k x over the interval.
+
+        In a cell of width w, g = value - k x has slope in [p, q]; where p < 0 < q, g is at most the height where the
+        steepest rise from the left end meets the steepest fall to the right end."""
+        k = k[..., None]
+        g = self.values - k * self.points
+        left, right, w = g[..., :-1], g[..., 1:], np.diff(self.points)
+        p, q = self.low - k, self.high - k
+        inside = (p < 0) & (q > 0)
+        spread = np.where(inside, q - p, 1.0)
+        rise = np.where(inside, np.clip((right - left - p * w) / spread, 0.0, w), 0.0)
+        fall = np.where(inside, np.clip((left - right + q * w) / spread, 0.0, w), 0.0)
+        top = np.maximum(np.maximum(left, right), left + np.maximum(q, 0) * rise)
+        bottom = np.minimum(np.minimum(left, right), left + np.minimum(p, 0) * fall)
+        pad = self.pad + 1e-15 * (np.abs(k * self.points).max(-1) + (np.maximum(np.abs(p), np.abs(q)) * w).max(-1))
+        return bottom.min(-1) - pad, top.max(-1) + pad
+
+
+def _cells(kind: str, lo: Array, hi: Array, parameters: Parameters) -> _Cells:
+    columns = {name: np.asarray(p)[..., None] if np.ndim(p) else p for name, p in parameters.items()}
+    fractions = np.linspace(0.0, 1.0, CELLS + 1)
+    points = [lo[..., None] + (hi - lo)[..., None] * fractions]
+    points += [
+        np.clip(np.broadcast_to(b, lo.shape)[..., None], lo[..., None], hi[..., None])
+        for b in _breaks(kind, columns, lo)
+    ]
+    grid = np.sort(np.clip(np.concatenate(points, axis=-1), lo[..., None], hi[..., None]), axis=-1)
+    grid[..., 0], grid[..., -1] = lo, hi
+    values = value(kind, grid, columns)
+    low, high = slope_range(kind, grid[..., :-1], grid[..., 1:], columns)
+    error = 1e-15 if KINDS[kind].linear else PAD
+    pad = error * (np.abs(values).max(-1) + (0 if KINDS[kind].linear else 1 + np.abs(grid).max(-1)))
+    return _Cells(grid, values, low, high, pad)
+
+
+def _breaks(kind: str, columns: Parameters, lo: Array) -> list[Array]:
+    points = KINDS[kind].breaks(**columns)
+    return [np.broadcast_to(np.asarray(p)[..., 0] if np.ndim(p) else p, lo.shape) for p in points]

@@ -1,0 +1,206 @@
+"""bound(), lower_bound(), compare(): the entry points. A network and a question in, a Result out."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+import numpy as np
+import scipy.sparse as sp
+
+from . import baselines
+from .domain import Ball, Box, Domain
+from .errors import LipoptError
+from .lower import Sample, pop_lower_bound, sample
+from .methods import REGISTER, Method, Task, UpperBound, find_method, register
+from .network import Network
+from .presolve import presolve
+from .problem import NORMS, DerivativeProblem, Norm, derivative_problem, output_matrix, slope_ranges
+from .readers import load
+from .result import LowerBound, Result
+
+Progress = Callable[..., None]
+
+
+def bound(
+    network: Any,
+    *,
+    norm: Norm = "linf",
+    output: int | Literal["all"] = 0,
+    margin: tuple[int, int] | None = None,
+    domain: Domain = None,
+    method: str | Method = "auto",
+    time_limit: float | None = None,
+    seed: int = 0,
+    samples: int = 2000,
+    progress: Progress | None = None,
+) -> Result:
+    """A proved upper bound on the Lipschitz constant, with lower bounds beside it.
+
+    `network` is a Network or anything `load` reads. The constant is that of one output, of the difference of two (`margin`), or of
+    all together (`output="all"`, the same norm on inputs and outputs), in `norm`, over the whole space or a Ball or Box."""
+    chosen = find_method(method)
+    question = _Question.ask(network, norm, output, margin, domain, time_limit, seed, samples, progress)
+    low = question.lower()
+    return question.result(chosen, low)
+
+
+def compare(
+    network: Any,
+    *,
+    methods: Sequence[str | Method] | None = None,
+    norm: Norm = "linf",
+    output: int | Literal["all"] = 0,
+    margin: tuple[int, int] | None = None,
+    domain: Domain = None,
+    time_limit: float | None = None,
+    seed: int = 0,
+    samples: int = 50_000,
+    progress: Progress | None = None,
+    on_refusal: Callable[[str, LipoptError], None] | None = None,
+) -> list[Result]:
+    """The same question put to several methods (all that are registered, by default), best first. The time limit is per method.
+
+    A method that refuses the problem raises its error, or is passed to `on_refusal` and left out."""
+    chosen = [find_method(m) for m in (sorted(set(REGISTER) - {"auto"}) if methods is None else methods)]
+    question = _Question.ask(network, norm, output, margin, domain, time_limit, seed, samples, progress)
+    low = question.lower()
+    results = []
+    for each in chosen:
+        try:
+            results.append(question.restarted(time_limit).result(each, low))
+        except LipoptError as error:
+            if on_refusal is None:
+                raise
+            on_refusal(each.name, error)
+    return sorted(results, key=lambda r: r.upper)
+
+
+def lower_bound(
+    network: Any,
+    *,
+    norm: Norm = "linf",
+    output: int | Literal["all"] = 0,
+    margin: tuple[int, int] | None = None,
+    domain: Domain = None,
+    time_limit: float | None = None,
+    seed: int = 0,
+    samples: int = 50_000,
+    progress: Progress | None = None,
+) -> LowerBound:
+    """Lower bounds on the Lipschitz constant and on the optimum of the derivative problem."""
+    start = time.perf_counter()
+    question = _Question.ask(network, norm, output, margin, domain, time_limit, seed, samples, progress)
+    best, pop = question.lower()
+    point = () if best is None else tuple(float(v) for v in best.point)
+    seconds = time.perf_counter() - start
+    return LowerBound(0.0 if best is None else best.value, pop, point, seconds, **question.labels)
+
+
+@register("auto")
+@dataclass(frozen=True)
+class Auto:
+    """The smaller of the two baselines."""
+
+    name: str = "auto"
+
+    def __call__(self, task: Task) -> UpperBound:
+        found = {method.name: method(task) for method in (baselines.Product(), baselines.PathSum())}
+        best = min(found, key=lambda name: found[name].value)
+        return replace(found[best], details={**found[best].details, "chosen": best})
+
+
+@dataclass(frozen=True, eq=False)
+class _Question:
+    """A question made ready: one task per row of outputs that has to be bounded on its own."""
+
+    network: Network
+    outputs: sp.csr_array
+    domain: Domain
+    samples: int
+    tasks: tuple[Task, ...]
+    labels: dict[str, str]
+
+    @staticmethod
+    def ask(
+        network: Any,
+        norm: Norm,
+        output: int | Literal["all"],
+        margin: tuple[int, int] | None,
+        domain: Domain,
+        time_limit: float | None,
+        seed: int,
+        samples: int,
+        progress: Progress | None,
+    ) -> _Question:
+        network = load(network)
+        if norm not in NORMS:
+            raise LipoptError(f"unknown norm '{norm}'; use one of {', '.join(NORMS)}")
+        if not (domain is None or isinstance(domain, Ball | Box)):
+            raise LipoptError(f"the domain is a Ball, a Box or None, got {type(domain).__name__}")
+        if time_limit is not None and not time_limit > 0:
+            raise LipoptError(f"the time limit must be positive, got {time_limit}")
+        if samples < 1:
+            raise LipoptError(f"the number of samples must be positive, got {samples}")
+        deadline = None if time_limit is None else time.monotonic() + time_limit
+        show: Progress = progress or (lambda message, fraction=None: None)
+        outputs = output_matrix(network, output, margin)
+        ranges = slope_ranges(network, domain, lambda fraction: show("bounding pre-activations", fraction))
+        raw = derivative_problem(network, ranges, norm, outputs)
+        solved = presolve(raw)
+        tasks = tuple(Task(r, p, deadline, seed, 0.0, show) for r, p in zip(_split(raw), _split(solved), strict=True))
+        labels = {
+            "norm": norm,
+            "output": f"{margin[0]} - {margin[1]}" if margin else str(output),
+            "domain": describe(domain),
+            "network": network.hash,
+        }
+        return _Question(network, outputs, domain, samples, tasks, labels)
+
+    def restarted(self, time_limit: float | None) -> _Question:
+        """The same question with a fresh time limit."""
+        deadline = None if time_limit is None else time.monotonic() + time_limit
+        return replace(self, tasks=tuple(replace(task, deadline=deadline) for task in self.tasks))
+
+    def lower(self) -> tuple[Sample | None, float]:
+        """The best sample, and a lower bound on the POP."""
+        best = sample(self.network, self.outputs, self.tasks[0], self.domain, self.samples)
+        pop = max(pop_lower_bound(task.problem, task, best) for task in self.tasks)
+        return best, max(pop, 0.0 if best is None else best.value)
+
+    def result(self, method: Method, low: tuple[Sample | None, float]) -> Result:
+        """What the method says, the worst over all rows."""
+        best, pop = low
+        start = time.perf_counter()
+        bounds = [method(replace(task, pop_lower=pop if len(self.tasks) == 1 else 0.0)) for task in self.tasks]
+        worst = max(bounds, key=lambda b: b.value)
+        if not np.isfinite(worst.value):
+            raise LipoptError(f"the bound of method '{method.name}' overflows; rescale the network")
+        return Result(
+            upper=worst.value,
+            lower=0.0 if best is None else best.value,
+            pop_lower=max([pop, *(b.pop_lower for b in bounds if b.pop_lower is not None)]),
+            method=method.name,
+            seconds=time.perf_counter() - start,
+            status="time limit" if any(b.status == "time limit" for b in bounds) else "complete",
+            certificate=worst.certificate if len(bounds) == 1 else [b.certificate for b in bounds],
+            details=worst.details,
+            **self.labels,
+        )
+
+
+def _split(problem: DerivativeProblem) -> list[DerivativeProblem]:
+    """The maximum norm of several outputs is a maximum over rows; other norms take all rows together."""
+    return problem.rows() if problem.norm == "linf" and problem.outputs > 1 else [problem]
+
+
+def describe(domain: Domain) -> str:
+    """A domain in words."""
+    if domain is None:
+        return "whole space"
+    if isinstance(domain, Ball):
+        cut = "" if domain.clip is None else f", clipped to [{domain.clip[0]:g}, {domain.clip[1]:g}]"
+        return f"l_inf ball of radius {domain.radius:g}{cut}"
+    return "box"

@@ -1,0 +1,125 @@
+"""Where the Lipschitz constant is asked for: the whole space (None), a ball, a box, or the box of a VNN-LIB file."""
+
+from __future__ import annotations
+
+import gzip
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from .errors import LipoptError
+from .rounding import Array
+
+
+@dataclass(frozen=True, eq=False)
+class Box:
+    """All inputs between `lower` and `upper`, entry by entry; numbers stand for the same bound on every input."""
+
+    lower: Any
+    upper: Any
+
+    def __post_init__(self) -> None:
+        for name in ("lower", "upper"):
+            object.__setattr__(self, name, _finite(getattr(self, name), f"the box's {name} bound"))
+        if self.lower.shape != self.upper.shape and self.lower.size > 1 and self.upper.size > 1:
+            raise LipoptError(f"the box's bounds have different shapes, {self.lower.shape} and {self.upper.shape}")
+        if not (self.lower <= self.upper).all():
+            raise LipoptError("the box is empty: a lower bound exceeds its upper bound")
+
+    def bounds(self, size: int) -> tuple[Array, Array]:
+        """The bounds for a network with `size` inputs, flat."""
+        return _flat(self.lower, size, "box"), _flat(self.upper, size, "box")
+
+
+@dataclass(frozen=True, eq=False)
+class Ball:
+    """The l_inf ball around `center`, optionally cut to `clip` = (low, high), such as (0, 1) for pixels."""
+
+    center: Any
+    radius: float
+    clip: tuple[float, float] | None = None
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "center", _finite(self.center, "the ball's center"))
+        radius = float(self.radius)
+        if not (0 <= radius < np.inf):
+            raise LipoptError(f"the radius must be a finite number >= 0, got {self.radius}")
+        object.__setattr__(self, "radius", radius)
+        if self.clip is not None:
+            low, high = (float(c) for c in self.clip)
+            if not low <= high:
+                raise LipoptError(f"clip needs low <= high, got {self.clip}")
+            if ((self.center < low) | (self.center > high)).any():
+                raise LipoptError(f"the ball's center lies outside the clip range [{low}, {high}]")
+
+    def bounds(self, size: int) -> tuple[Array, Array]:
+        """The bounds for a network with `size` inputs, flat, rounded outward."""
+        center = _flat(self.center, size, "center")
+        lower, upper = np.nextafter(center - self.radius, -np.inf), np.nextafter(center + self.radius, np.inf)
+        if self.radius == 0:
+            lower = upper = center
+        if self.clip is not None:
+            lower, upper = np.maximum(lower, self.clip[0]), np.minimum(upper, self.clip[1])
+        return lower, upper
+
+
+Domain: TypeAlias = Ball | Box | None
+
+
+def _finite(values: Any, what: str) -> Array:
+    try:
+        array = np.asarray(values, dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise LipoptError(f"{what} is not an array of numbers") from error
+    if array.size == 0 or not np.isfinite(array).all():
+        raise LipoptError(f"{what} is empty, or has entries that are NaN or infinite")
+    return array
+
+
+def _flat(values: Array, size: int, what: str) -> Array:
+    if values.size == size:
+        return values.reshape(-1)
+    if values.ndim == 0:
+        return np.full(size, float(values))
+    raise LipoptError(f"the {what} has {values.size} entries, the network has {size} inputs")
+
+
+_ASSERTION = re.compile(r"\(\s*assert\s*\(\s*(<=|>=)\s*(\S+?)\s+(\S+?)\s*\)\s*\)")
+_INPUT = re.compile(r"X_(\d+)$")
+
+
+def read_vnnlib(path: str | Path) -> Box:
+    """The input box of a VNN-LIB file: its assertions (<= X_i number) and (>= X_i number); output conditions are not used."""
+    path = Path(path)
+    try:
+        text = gzip.decompress(path.read_bytes()).decode() if path.suffix == ".gz" else path.read_text()
+    except (OSError, EOFError, UnicodeDecodeError) as error:
+        raise LipoptError(f"cannot read {path}: {error}") from error
+    text = re.sub(r";.*", "", text)
+    count = len(re.findall(r"\(\s*declare-(?:const|fun)\s+X_\d+", text))
+    if count == 0:
+        raise LipoptError(f"{path} declares no input X_0, X_1, ...")
+    lower, upper = np.full(count, -np.inf), np.full(count, np.inf)
+    for relation, left, right in _ASSERTION.findall(text):
+        if _INPUT.match(right):
+            relation, left, right = (">=" if relation == "<=" else "<="), right, left
+        index = _INPUT.match(left)
+        if index is None:
+            continue
+        try:
+            i, number = int(index[1]), float(right)
+            if relation == "<=":
+                upper[i] = min(upper[i], number)
+            else:
+                lower[i] = max(lower[i], number)
+        except (ValueError, IndexError) as error:
+            raise LipoptError(f"{path}: cannot use the assertion ({relation} {left} {right})") from error
+    if not (np.isfinite(lower).all() and np.isfinite(upper).all()):
+        missing = int(np.flatnonzero(~np.isfinite(lower) | ~np.isfinite(upper))[0])
+        raise LipoptError(
+            f"{path} does not bound input X_{missing} on both sides by plain assertions (disjunctions are not supported)"
+        )
+    return Box(lower, upper)

@@ -1,0 +1,280 @@
+"""Network: a frozen feed-forward graph with exact weights, as every reader produces it.
+
+Node 0 is the input, the last node is the output, and every other node takes its values from earlier ones:
+
+    Affine      y = M_1 x_1 + M_2 x_2 + ... + b      dense, convolution, pooling, normalization, sums, concatenation
+    Activation  y = sigma(x), elementwise
+
+Weights are kept as they were stored (float32 or float64, dense or sparse); arithmetic is in float64. The file format
+is safetensors with the graph as JSON in its metadata; the network's hash is the SHA-256 of that file.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from math import prod
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import numpy as np
+import scipy.sparse as sp
+
+from . import activations
+from .errors import LipoptError
+from .rounding import Array, Matrix
+
+FORMAT = "lipopt-network-1"
+SPARSE_BELOW = 0.25  # density under which a matrix is kept as CSR
+
+
+@dataclass(frozen=True)
+class Input:
+    """The network's input, flattened in C order from `shape`."""
+
+    shape: tuple[int, ...]
+
+    @property
+    def size(self) -> int:
+        return prod(self.shape)
+
+
+@dataclass(frozen=True, eq=False)
+class Affine:
+    """y = sum of matrix @ source, plus bias."""
+
+    name: str
+    sources: tuple[int, ...]
+    matrices: tuple[Matrix, ...]
+    bias: Array
+
+    @property
+    def size(self) -> int:
+        return len(self.bias)
+
+
+@dataclass(frozen=True, eq=False)
+class Activation:
+    """y = sigma(source), elementwise; parameters are numbers, or arrays with one entry a neuron."""
+
+    name: str
+    source: int
+    size: int
+    kind: str
+    parameters: Mapping[str, Array | float] = field(default_factory=dict)
+
+    @property
+    def sources(self) -> tuple[int, ...]:
+        return (self.source,)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "parameters", activations.check(self.kind, self.parameters))
+
+
+Node: TypeAlias = Input | Affine | Activation
+
+
+def tidy(matrix: Any) -> Matrix:
+    """A matrix in the form it is kept in: float32 or float64, dense or CSR, no stored zeros."""
+    if matrix.dtype not in (np.float32, np.float64):
+        matrix = matrix.astype(np.float64)
+    if sp.issparse(matrix):
+        sparse = sp.csr_array(matrix)
+        sparse.sum_duplicates()
+        sparse.eliminate_zeros()
+        return sparse.toarray() if sparse.nnz > SPARSE_BELOW * prod(sparse.shape) else sparse
+    if np.count_nonzero(matrix) <= SPARSE_BELOW * matrix.size:
+        return sp.csr_array(matrix)
+    return np.ascontiguousarray(matrix)
+
+
+@dataclass(frozen=True, eq=False)
+class Network:
+    """A feed-forward network. Use `lipopt.load` to make one."""
+
+    nodes: tuple[Node, ...]
+
+    def __post_init__(self) -> None:
+        if not self.nodes or not isinstance(self.nodes[0], Input):
+            raise LipoptError("a network starts with its input")
+        for i, node in enumerate(self.nodes):
+            if node.size == 0:
+                raise LipoptError(f"node {i} of the network is empty (size 0)")
+            if i and isinstance(node, Input):
+                raise LipoptError("a network has one input")
+            if isinstance(node, Affine):
+                self._check_affine(i, node)
+            if isinstance(node, Activation):
+                if not 0 <= node.source < i or self.nodes[node.source].size != node.size:
+                    raise LipoptError(f"activation '{node.name}' does not fit its source")
+                if any(np.shape(p) not in ((), (node.size,)) for p in node.parameters.values()):
+                    raise LipoptError(
+                        f"activation '{node.name}': parameters must be numbers or have one entry a neuron"
+                    )
+
+    def _check_affine(self, i: int, node: Affine) -> None:
+        if len(node.sources) != len(node.matrices) or len(set(node.sources)) != len(node.sources):
+            raise LipoptError(f"layer '{node.name}' must have one matrix a source")
+        for source, matrix in zip(node.sources, node.matrices, strict=True):
+            if not 0 <= source < i or matrix.shape != (node.size, self.nodes[source].size):
+                raise LipoptError(f"layer '{node.name}': a matrix of shape {matrix.shape} does not fit its source")
+            if not np.isfinite(matrix.data if sp.issparse(matrix) else matrix).all():
+                raise LipoptError(f"layer '{node.name}' has weights that are NaN or infinite")
+        if not np.isfinite(node.bias).all():
+            raise LipoptError(f"layer '{node.name}' has biases that are NaN or infinite")
+
+    @property
+    def input_shape(self) -> tuple[int, ...]:
+        """The shape of one input, without a batch dimension."""
+        node = self.nodes[0]
+        assert isinstance(node, Input)
+        return node.shape
+
+    @property
+    def input_size(self) -> int:
+        """The number of inputs."""
+        return self.nodes[0].size
+
+    @property
+    def output_size(self) -> int:
+        """The number of outputs."""
+        return self.nodes[-1].size
+
+    @property
+    def neurons(self) -> int:
+        """The number of activation units."""
+        return sum(node.size for node in self.nodes if isinstance(node, Activation))
+
+    @cached_property
+    def consumers(self) -> tuple[tuple[int, ...], ...]:
+        """For every node, the nodes that read it."""
+        lists: list[list[int]] = [[] for _ in self.nodes]
+        for i, node in enumerate(self.nodes):
+            for source in () if isinstance(node, Input) else node.sources:
+                lists[source].append(i)
+        return tuple(tuple(row) for row in lists)
+
+    def forward(self, x: Any) -> Array:
+        """Outputs for a batch of inputs (in the network's shape, or flat), or for a single one."""
+        x = np.asarray(x, dtype=np.float64)
+        single = x.size == self.input_size
+        columns = x.reshape(-1, self.input_size).T
+        y = self.node_values(columns)[-1].T
+        return y[0] if single else y
+
+    __call__ = forward
+
+    def node_values(self, columns: Array) -> list[Array]:
+        """The values of every node; a column for each input."""
+        values: list[Array] = []
+        for node in self.nodes:
+            if isinstance(node, Input):
+                values.append(columns)
+            elif isinstance(node, Affine):
+                total = np.repeat(node.bias.astype(np.float64)[:, None], columns.shape[1], axis=1)
+                for source, matrix in zip(node.sources, node.matrices, strict=True):
+                    total += matrix @ values[source]
+                values.append(total)
+            else:
+                values.append(activations.value(node.kind, values[node.source].T, node.parameters).T)
+        return values
+
+    @cached_property
+    def hash(self) -> str:
+        """The SHA-256 of the network's file."""
+        return hashlib.sha256(self._serialize()).hexdigest()
+
+    def save(self, path: str | Path) -> None:
+        """Write the network to a file (safetensors, the graph in its metadata)."""
+        Path(path).write_bytes(self._serialize())
+
+    def _serialize(self) -> bytes:
+        from safetensors.numpy import save
+
+        tensors: dict[str, Any] = {}
+        graph = []
+        for i, node in enumerate(self.nodes):
+            if isinstance(node, Input):
+                graph.append({"op": "input", "shape": list(node.shape)})
+            elif isinstance(node, Affine):
+                layouts = []
+                for k, matrix in enumerate(node.matrices):
+                    layouts.append("csr" if sp.issparse(matrix) else "dense")
+                    tensors.update(_matrix_tensors(f"{i}.{k}", matrix))
+                tensors[f"{i}.bias"] = np.ascontiguousarray(node.bias)
+                graph.append({"op": "affine", "name": node.name, "sources": list(node.sources), "layouts": layouts})
+            else:
+                arrays = {name: p for name, p in node.parameters.items() if np.ndim(p)}
+                tensors.update({f"{i}.{name}": np.asarray(p, dtype=np.float64) for name, p in arrays.items()})
+                numbers = {name: float(p).hex() for name, p in node.parameters.items() if not np.ndim(p)}
+                entry = {"op": "activation", "name": node.name, "source": node.source, "kind": node.kind}
+                graph.append({**entry, "numbers": numbers, "arrays": sorted(arrays)})
+        document = json.dumps({"format": FORMAT, "nodes": graph}, separators=(",", ":"), sort_keys=True)
+        return save(tensors, metadata={"lipopt": document})
+
+    @staticmethod
+    def load(path: str | Path) -> Network:
+        """Read a network written by `save`."""
+        from safetensors import SafetensorError, safe_open
+
+        try:
+            with safe_open(str(path), framework="np") as file:
+                document = (file.metadata() or {}).get("lipopt")
+                if document is None:
+                    raise LipoptError(
+                        f"{path} is a safetensors file without a lipopt graph; export the model to ONNX instead"
+                    )
+                tensors = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118
+            graph = json.loads(document)
+            if graph.get("format") != FORMAT:
+                raise LipoptError(f"{path} has format {graph.get('format')!r}, this version reads {FORMAT!r}")
+            return Network(tuple(_read_nodes(graph["nodes"], tensors)))
+        except (SafetensorError, json.JSONDecodeError, KeyError, TypeError, IndexError, AttributeError) as error:
+            raise LipoptError(f"{path} is not a valid network file: {error}") from error
+
+
+def _matrix_tensors(prefix: str, matrix: Matrix) -> dict[str, Any]:
+    if not sp.issparse(matrix):
+        return {f"{prefix}.dense": np.ascontiguousarray(matrix)}
+    return {
+        f"{prefix}.data": matrix.data,
+        f"{prefix}.indices": matrix.indices.astype(np.int32),
+        f"{prefix}.indptr": matrix.indptr.astype(np.int64),
+    }
+
+
+def _read_nodes(entries: Sequence[Mapping[str, Any]], tensors: Mapping[str, Any]) -> Iterator[Node]:
+    sizes: list[int] = []
+    for i, entry in enumerate(entries):
+        node: Node
+        if entry["op"] == "input":
+            node = Input(tuple(int(n) for n in entry["shape"]))
+        elif entry["op"] == "affine":
+            bias = tensors[f"{i}.bias"]
+            matrices = tuple(
+                _read_matrix(f"{i}.{k}", layout, (len(bias), sizes[source]), tensors)
+                for k, (source, layout) in enumerate(zip(entry["sources"], entry["layouts"], strict=True))
+            )
+            node = Affine(str(entry["name"]), tuple(entry["sources"]), matrices, bias)
+        elif entry["op"] == "activation":
+            numbers = {name: float.fromhex(p) for name, p in entry["numbers"].items()}
+            arrays = {name: tensors[f"{i}.{name}"] for name in entry["arrays"]}
+            source = int(entry["source"])
+            node = Activation(str(entry["name"]), source, sizes[source], entry["kind"], {**numbers, **arrays})
+        else:
+            raise LipoptError(f"node {i} of the network file has unknown kind {entry['op']!r}")
+        sizes.append(node.size)
+        yield node
+
+
+def _read_matrix(prefix: str, layout: str, shape: tuple[int, int], tensors: Mapping[str, Any]) -> Matrix:
+    if layout == "dense":
+        return np.asarray(tensors[f"{prefix}.dense"])
+    data, indices, indptr = (tensors[f"{prefix}.{part}"] for part in ("data", "indices", "indptr"))
+    valid = len(indptr) == shape[0] + 1 and indptr[0] == 0 and indptr[-1] == len(data) == len(indices)
+    if not valid or (np.diff(indptr) < 0).any() or (indices < 0).any() or (indices >= shape[1]).any():
+        raise LipoptError(f"the sparse matrix {prefix} of the network file is inconsistent")
+    return sp.csr_array((data, indices, indptr), shape=shape)

@@ -1,0 +1,193 @@
+"""Presolve: remove from a derivative problem the neurons that are no variables.
+
+A neuron whose slope is known (l = u) is linear and is substituted: A_b += A_ba l_a A_a. So affine nodes disappear, and in
+small balls most of the network does. Neurons that no input reaches or that reach no output are dropped.
+
+Substitution rounds the coefficients. A path from the input to the output uses at most one of the coefficients that one
+layer's substitution changes, so the optimum moves by at most g.E f, where E bounds the errors, f the absolute values of x
+and g those of the gradient, both by the path sum. That is added to the problem's `slack`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import numpy as np
+import scipy.sparse as sp
+
+from .errors import LipoptError
+from .network import tidy
+from .problem import Blocks, DerivativeProblem, Layer
+from .rounding import TINY, Array, Matrix, gamma, terms
+
+FILL = (
+    4_000_000  # a layer stays if substituting it would leave more coefficients than this, and than GROWTH times as many
+)
+GROWTH = 1.5
+
+
+def presolve(problem: DerivativeProblem) -> DerivativeProblem:
+    """The same optimum (up to the slack) with fewer variables."""
+    problem = drop_unused(problem)
+    for i in range(1, len(problem.layers) + 1):
+        problem = _substitute(problem, i)
+    problem = drop_unused(problem)
+    if not all(
+        np.isfinite(m.data if sp.issparse(m) else m).all() for blocks in problem.all_blocks() for m in blocks.values()
+    ):
+        raise LipoptError("the network's weights are so large that their products overflow; rescale the network")
+    return problem
+
+
+def drop_unused(problem: DerivativeProblem) -> DerivativeProblem:
+    """Without the neurons that no input reaches, that reach no output, or whose slope is zero."""
+    reached = [np.ones(problem.inputs, bool)]
+    for layer in problem.layers:
+        alive = (layer.lower != 0) | (layer.upper != 0)
+        reached.append(alive & _touches(layer.blocks, reached, layer.size))
+    used = [np.zeros(n, bool) for n in problem.sizes]
+    for source, matrix in problem.objective.items():
+        used[source] |= _any(matrix.T, np.ones(matrix.shape[0], bool))
+    for i in range(len(problem.layers), 0, -1):
+        used[i] &= reached[i]
+        for source, matrix in problem.layers[i - 1].blocks.items():
+            used[source] |= _any(matrix.T, used[i])
+    keep = [np.arange(problem.inputs), *(np.flatnonzero(mask) for mask in used[1:])]
+    number = np.cumsum([0] + [len(k) > 0 for k in keep[1:]])
+    layers = tuple(
+        Layer(
+            _restrict(layer.blocks, keep, number, rows),
+            layer.lower[rows],
+            layer.upper[rows],
+            layer.node,
+            layer.neurons[rows],
+        )
+        for layer, rows in zip(problem.layers, keep[1:], strict=True)
+        if len(rows)
+    )
+    every_row = np.arange(problem.outputs)
+    return replace(problem, layers=layers, objective=_restrict(problem.objective, keep, number, every_row))
+
+
+def path_sums(problem: DerivativeProblem) -> tuple[list[Array], list[Array]]:
+    """Bounds on |x| by source and on |gradient in x| by source (summed over the rows of C), in plain float arithmetic."""
+    steepest = [np.maximum(np.abs(layer.lower), np.abs(layer.upper)) for layer in problem.layers]
+    x = [np.ones(problem.inputs)]
+    for layer, s in zip(problem.layers, steepest, strict=True):
+        x.append(s * sum((abs(m) @ x[source] for source, m in layer.blocks.items()), np.zeros(layer.size)))
+    gradient = [np.zeros(n) for n in problem.sizes]
+    for source, matrix in problem.objective.items():
+        gradient[source] += abs(matrix).T @ np.ones(matrix.shape[0])
+    for i in range(len(problem.layers), 0, -1):
+        for source, matrix in problem.layers[i - 1].blocks.items():
+            gradient[source] += abs(matrix).T @ (steepest[i - 1] * gradient[i])
+    return x, gradient
+
+
+def _any(matrix: Matrix, mask: Array) -> Array:
+    return np.asarray(abs(matrix) @ mask.astype(np.float64) > 0)
+
+
+def _touches(blocks: Blocks, masks: list[Array], size: int) -> Array:
+    return np.logical_or.reduce([_any(m, masks[source]) for source, m in blocks.items()] + [np.zeros(size, bool)])
+
+
+def _restrict(blocks: Blocks, keep: list[Array], number: Array, rows: Array) -> dict[int, Matrix]:
+    """The blocks with the kept rows and columns, sources renumbered; blocks with nothing left are gone."""
+    result: dict[int, Matrix] = {}
+    for source, matrix in blocks.items():
+        columns = keep[source]
+        if len(columns) == 0:
+            continue
+        part = matrix if len(rows) == matrix.shape[0] else matrix[rows, :]
+        part = part if len(columns) == matrix.shape[1] else part[:, columns]
+        if (part.count_nonzero() if sp.issparse(part) else np.any(part)) or source == 0:
+            result[int(number[source])] = part
+    return result
+
+
+def _substitute(problem: DerivativeProblem, i: int) -> DerivativeProblem:
+    """Substitute the linear neurons of source i into everything that reads them, unless that would take too much memory."""
+    layer = problem.layers[i - 1]
+    linear = np.flatnonzero(layer.lower == layer.upper)
+    readers = [(k, blocks) for k, blocks in enumerate(problem.all_blocks()) if i in blocks]
+    if len(linear) == 0 or not _worthwhile(layer, linear, [blocks for _, blocks in readers], i):
+        return problem
+    rest = np.flatnonzero(layer.lower != layer.upper)
+    slope = layer.lower[linear]
+    inner = {source: _times(slope, matrix[linear, :]) for source, matrix in layer.blocks.items()}
+    x, gradient = path_sums(problem)
+    layers, objective, slack = list(problem.layers), problem.objective, problem.slack
+    for k, blocks in readers:
+        outer = blocks[i][:, linear]
+        new = {source: matrix for source, matrix in blocks.items() if source != i}
+        if len(rest):
+            new[i] = blocks[i][:, rest]
+        if k < len(layers):
+            weight = np.maximum(np.abs(layers[k].lower), np.abs(layers[k].upper)) * gradient[k + 1]
+        else:
+            weight = np.ones(outer.shape[0])
+        for source, matrix in inner.items():
+            size = abs(outer) @ (abs(matrix) @ x[source])
+            roundings = 0 if _exact(outer, slope) else terms(outer) + 2
+            product = outer @ matrix
+            if source in new:
+                size = size + abs(new[source]) @ x[source]
+                roundings += 1
+                product = _dense(new[source]) + product if not sp.issparse(product) else product + new[source]
+            new[source] = tidy(product)
+            if roundings:
+                slack += 1.01 * (
+                    gamma(roundings) * (weight @ size) + roundings * TINY * (weight.sum() * x[source].sum())
+                )
+        if k < len(layers):
+            layers[k] = replace(layers[k], blocks=new)
+        else:
+            objective = new
+    remaining = {source: matrix[rest, :] for source, matrix in layer.blocks.items()}
+    layers[i - 1] = Layer(remaining, layer.lower[rest], layer.upper[rest], layer.node, layer.neurons[rest])
+    return replace(problem, layers=tuple(layers), objective=objective, slack=slack)
+
+
+def _times(factor: Array, matrix: Matrix) -> Matrix:
+    return sp.csr_array(sp.diags_array(factor) @ matrix) if sp.issparse(matrix) else factor[:, None] * matrix
+
+
+def _dense(matrix: Matrix) -> Array:
+    return matrix.toarray() if sp.issparse(matrix) else matrix
+
+
+def _exact(outer: Matrix, slope: Array) -> bool:
+    """Whether outer @ diag(slope) @ M is computed without rounding: one term a row, and powers of two."""
+    if not sp.issparse(outer) or terms(outer) > 1:
+        return False
+    powers = [np.abs(np.frexp(v)[0]) == 0.5 for v in (outer.data, slope)]
+    return all(bool((p | (v == 0)).all()) for p, v in zip(powers, (outer.data, slope), strict=True))
+
+
+def _worthwhile(layer: Layer, linear: Array, readers: list[Blocks], i: int) -> bool:
+    before = sum(int(m.size) for m in layer.blocks.values()) + sum(int(m.size) for b in readers for m in b.values())
+    after = sum(_products(layer, linear, blocks, i) for blocks in readers)
+    return after <= max(FILL, GROWTH * before)
+
+
+def _products(layer: Layer, linear: Array, blocks: Blocks, i: int) -> float:
+    """An upper bound on the coefficients that substitution leaves in one reader's blocks."""
+    outer = blocks[i][:, linear]
+    columns = _count(outer.T)
+    return sum(int(m.size) for m in blocks.values()) + sum(
+        min(float(columns @ _count(m[linear, :])), float(outer.shape[0]) * m.shape[1]) for m in layer.blocks.values()
+    )
+
+
+def _count(matrix: Matrix) -> Array:
+    """Coefficients per row."""
+    if sp.issparse(matrix):
+        return np.diff(matrix.tocsr().indptr).astype(np.float64)
+    return np.full(matrix.shape[0], float(matrix.shape[1]))
+
+
+def linear_layers(problem: DerivativeProblem) -> Iterator[Layer]:
+    """The layers that presolve left in although some of their neurons are linear."""
+    return (layer for layer in problem.layers if (layer.lower == layer.upper).any())
