@@ -71,9 +71,7 @@ def main(source: Path, target: Path) -> None:
 
     def data(name: str) -> tuple[torch.Tensor, torch.Tensor]:
         images = read_idx(source / f"{name}-images-idx3-ubyte.gz").reshape(-1, 784) / np.float32(255)
-        return torch.from_numpy(images), torch.from_numpy(
-            read_idx(source / f"{name}-labels-idx1-ubyte.gz").astype(np.int64)
-        )
+        return torch.from_numpy(images), torch.from_numpy(read_idx(source / f"{name}-labels-idx1-ubyte.gz").astype(np.int64))
 
     x, y = data("train")
     x_test, y_test = data("t10k")

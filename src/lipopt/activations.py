@@ -211,9 +211,7 @@ def kinks(kind: str, parameters: Parameters) -> tuple[Array | float, ...]:
     points = KINDS[kind].breaks(**parameters)
     sides = zip(points, KINDS[kind].slopes, KINDS[kind].slopes[1:], strict=False)
     return tuple(
-        p
-        for p, left, right in sides
-        if np.any(np.abs(np.subtract(left(p, **parameters), right(p, **parameters))) > PAD)
+        p for p, left, right in sides if np.any(np.abs(np.subtract(left(p, **parameters), right(p, **parameters))) > PAD)
     )
 
 
@@ -231,11 +229,7 @@ def slope_range(kind: str, lo: Array, hi: Array, parameters: Parameters) -> tupl
             left, right = np.maximum(lo, start), np.minimum(hi, end)
             at_left = np.broadcast_to(piece(np.clip(left, -HUGE, HUGE), **parameters), lo.shape)
             at_right = np.broadcast_to(piece(np.clip(right, -HUGE, HUGE), **parameters), lo.shape)
-            pad = (
-                0.0
-                if spec.linear
-                else np.where(at_left == at_right, 0.0, PAD * (1 + np.abs(at_left) + np.abs(at_right)))
-            )
+            pad = 0.0 if spec.linear else np.where(at_left == at_right, 0.0, PAD * (1 + np.abs(at_left) + np.abs(at_right)))
             low = np.where(met, np.minimum(low, np.minimum(at_left, at_right) - pad), low)
             high = np.where(met, np.maximum(high, np.maximum(at_left, at_right) + pad), high)
     return low, high
@@ -304,10 +298,7 @@ def _cells(kind: str, lo: Array, hi: Array, parameters: Parameters) -> _Cells:
     columns = {name: np.asarray(p)[..., None] if np.ndim(p) else p for name, p in parameters.items()}
     fractions = np.linspace(0.0, 1.0, CELLS + 1)
     points = [lo[..., None] + (hi - lo)[..., None] * fractions]
-    points += [
-        np.clip(np.broadcast_to(b, lo.shape)[..., None], lo[..., None], hi[..., None])
-        for b in _breaks(kind, columns, lo)
-    ]
+    points += [np.clip(np.broadcast_to(b, lo.shape)[..., None], lo[..., None], hi[..., None]) for b in _breaks(kind, columns, lo)]
     grid = np.sort(np.clip(np.concatenate(points, axis=-1), lo[..., None], hi[..., None]), axis=-1)
     grid[..., 0], grid[..., -1] = lo, hi
     values = value(kind, grid, columns)

@@ -16,7 +16,7 @@ from .errors import LipoptError
 from .lower import Sample, pop_lower_bound, sample
 from .methods import REGISTER, Method, Task, UpperBound, find_method, register
 from .network import Network
-from .presolve import presolve
+from .presolve import presolve, split_rows
 from .problem import NORMS, DerivativeProblem, Norm, derivative_problem, output_matrix, slope_ranges
 from .readers import load
 from .result import LowerBound, Result
@@ -193,7 +193,7 @@ class _Question:
 
 def _split(problem: DerivativeProblem) -> list[DerivativeProblem]:
     """The maximum norm of several outputs is a maximum over rows; other norms take all rows together."""
-    return problem.rows() if problem.norm == "linf" and problem.outputs > 1 else [problem]
+    return split_rows(problem) if problem.norm == "linf" and problem.outputs > 1 else [problem]
 
 
 def describe(domain: Domain) -> str:

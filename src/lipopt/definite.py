@@ -43,7 +43,7 @@ def spectral_norm_up(matrix: Matrix) -> float:
     if n > LARGEST or simple == 0:
         return simple
     matrix = matrix.astype(np.float64)
-    scale = 2.0 ** -np.round(np.log2(simple))  # exact, and keeps the squares below away from overflow and underflow
+    scale = float(2.0 ** -np.round(np.log2(simple)))  # exact, and keeps the squares below away from overflow and underflow
     matrix = matrix * scale
     gram = matrix @ matrix.T if matrix.shape[0] <= matrix.shape[1] else matrix.T @ matrix
     gram = gram.toarray() if sp.issparse(gram) else np.asarray(gram)

@@ -27,7 +27,7 @@ def preactivation_intervals(
 ) -> list[Interval]:
     """An interval for the values of every node over the box [lower, upper]."""
     intervals: list[Interval] = []
-    lines: dict[int, tuple[Array, Array, Array, Array]] = {}
+    lines: dict[int, tuple[Array, ...]] = {}
     for i, node in enumerate(network.nodes):
         if isinstance(node, Input):
             intervals.append((lower, upper))

@@ -143,9 +143,7 @@ def jacobians(network: Network, outputs: sp.csr_array, slopes: Mapping[int, Arra
             if g is None:
                 continue
             if isinstance(node, Affine):
-                parts = [
-                    (s, (abs(m) if absolute else m).T @ g) for s, m in zip(node.sources, node.matrices, strict=True)
-                ]
+                parts = [(s, (abs(m) if absolute else m).T @ g) for s, m in zip(node.sources, node.matrices, strict=True)]
             else:
                 assert isinstance(node, Activation)
                 parts = [(node.source, (np.abs(slopes[i]) if absolute else slopes[i]) * g)]
@@ -214,9 +212,7 @@ def _jacobian_error(network: Network, outputs: sp.csr_array, slopes: Mapping[int
     )
 
 
-def alternating(
-    problem: DerivativeProblem, task: Task, starts: Sequence[Sequence[Array]] = (), restarts: int = 64
-) -> float:
+def alternating(problem: DerivativeProblem, task: Task, starts: Sequence[Sequence[Array]] = (), restarts: int = 64) -> float:
     """A lower bound on the optimum of the POP: t, then the slopes layer by layer, each the best for the rest, until nothing improves."""
     rng = np.random.default_rng(task.seed)
     restarts = max(4, min(restarts, BATCH // max(1, sum(problem.sizes))))
@@ -227,11 +223,7 @@ def alternating(
         given = [np.clip(start[i], layer.lower, layer.upper)[:, None] for start in starts]
         slopes.append(np.concatenate([*given, vertex], axis=1))
     columns = restarts + len(starts)
-    rows = (
-        np.ones((1, columns))
-        if problem.outputs == 1
-        else _dual(rng.standard_normal((problem.outputs, columns)), problem.norm)
-    )
+    rows = np.ones((1, columns)) if problem.outputs == 1 else _dual(rng.standard_normal((problem.outputs, columns)), problem.norm)
     value = np.full(columns, -1.0)
     for _ in range(100):
         gradient = problem.backward(slopes, rows)
@@ -256,8 +248,7 @@ def pop_value(problem: DerivativeProblem, slopes: Sequence[Array]) -> float:
     """The POP's objective at one choice of slopes (columns of one), lowered by its rounding error."""
     value = float(jacobian_norms(_problem_jacobians(problem, slopes), problem.norm)[0])
     count = sum(
-        sum(terms(m.T.tocsr() if sp.issparse(m) else m.T) + 2 for m in blocks.values())
-        for blocks in problem.all_blocks()
+        sum(terms(m.T.tocsr() if sp.issparse(m) else m.T) + 2 for m in blocks.values()) for blocks in problem.all_blocks()
     )
     absolute = jacobian_norms(_problem_jacobians(problem, slopes, absolute=True), problem.norm)[0]
     error = 2 * gamma(count + problem.inputs + problem.outputs + 20) * float(np.sqrt(problem.outputs)) * float(absolute)
@@ -269,18 +260,13 @@ def _problem_jacobians(problem: DerivativeProblem, slopes: Sequence[Array], abso
         problem = DerivativeProblem(
             problem.norm,
             problem.inputs,
-            tuple(
-                type(v)({s: abs(m) for s, m in v.blocks.items()}, v.lower, v.upper, v.node, v.neurons)
-                for v in problem.layers
-            ),
+            tuple(type(v)({s: abs(m) for s, m in v.blocks.items()}, v.lower, v.upper, v.node, v.neurons) for v in problem.layers),
             {s: abs(m) for s, m in problem.objective.items()},
         )
         slopes = [np.abs(s) for s in slopes]
     columns = max([s.shape[1] for s in slopes], default=1)
     identity = np.eye(problem.outputs)
-    return np.stack(
-        [problem.backward(slopes, np.repeat(identity[:, [k]], columns, axis=1))[0] for k in range(problem.outputs)]
-    )
+    return np.stack([problem.backward(slopes, np.repeat(identity[:, [k]], columns, axis=1))[0] for k in range(problem.outputs)])
 
 
 def _direction(gradient: Array, norm: str) -> Array:
@@ -347,11 +333,6 @@ def pop_lower_bound(problem: DerivativeProblem, task: Task, best: Sample | None)
     starts = (
         []
         if best is None
-        else [
-            [
-                best.slopes[layer.node][layer.neurons] if layer.node in best.slopes else layer.lower
-                for layer in problem.layers
-            ]
-        ]
+        else [[best.slopes[layer.node][layer.neurons] if layer.node in best.slopes else layer.lower for layer in problem.layers]]
     )
     return alternating(problem, task, starts)

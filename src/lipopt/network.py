@@ -111,9 +111,7 @@ class Network:
                 if not 0 <= node.source < i or self.nodes[node.source].size != node.size:
                     raise LipoptError(f"activation '{node.name}' does not fit its source")
                 if any(np.shape(p) not in ((), (node.size,)) for p in node.parameters.values()):
-                    raise LipoptError(
-                        f"activation '{node.name}': parameters must be numbers or have one entry a neuron"
-                    )
+                    raise LipoptError(f"activation '{node.name}': parameters must be numbers or have one entry a neuron")
 
     def _check_affine(self, i: int, node: Affine) -> None:
         if len(node.sources) != len(node.matrices) or len(set(node.sources)) != len(node.sources):
@@ -195,7 +193,7 @@ class Network:
         from safetensors.numpy import save
 
         tensors: dict[str, Any] = {}
-        graph = []
+        graph: list[dict[str, Any]] = []
         for i, node in enumerate(self.nodes):
             if isinstance(node, Input):
                 graph.append({"op": "input", "shape": list(node.shape)})
@@ -210,7 +208,7 @@ class Network:
                 arrays = {name: p for name, p in node.parameters.items() if np.ndim(p)}
                 tensors.update({f"{i}.{name}": np.asarray(p, dtype=np.float64) for name, p in arrays.items()})
                 numbers = {name: float(p).hex() for name, p in node.parameters.items() if not np.ndim(p)}
-                entry = {"op": "activation", "name": node.name, "source": node.source, "kind": node.kind}
+                entry: dict[str, Any] = {"op": "activation", "name": node.name, "source": node.source, "kind": node.kind}
                 graph.append({**entry, "numbers": numbers, "arrays": sorted(arrays)})
         document = json.dumps({"format": FORMAT, "nodes": graph}, separators=(",", ":"), sort_keys=True)
         return save(tensors, metadata={"lipopt": document})
@@ -224,9 +222,7 @@ class Network:
             with safe_open(str(path), framework="np") as file:
                 document = (file.metadata() or {}).get("lipopt")
                 if document is None:
-                    raise LipoptError(
-                        f"{path} is a safetensors file without a lipopt graph; export the model to ONNX instead"
-                    )
+                    raise LipoptError(f"{path} is a safetensors file without a lipopt graph; export the model to ONNX instead")
                 tensors = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118
             graph = json.loads(document)
             if graph.get("format") != FORMAT:

@@ -10,7 +10,6 @@ and g those of the gradient, both by the path sum. That is added to the problem'
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 
 import numpy as np
@@ -21,9 +20,7 @@ from .network import tidy
 from .problem import Blocks, DerivativeProblem, Layer
 from .rounding import TINY, Array, Matrix, gamma, terms
 
-FILL = (
-    4_000_000  # a layer stays if substituting it would leave more coefficients than this, and than GROWTH times as many
-)
+FILL = 4_000_000  # a layer stays if substituting it would leave more coefficients than this, and than GROWTH times as many
 GROWTH = 1.5
 
 
@@ -33,9 +30,7 @@ def presolve(problem: DerivativeProblem) -> DerivativeProblem:
     for i in range(1, len(problem.layers) + 1):
         problem = _substitute(problem, i)
     problem = drop_unused(problem)
-    if not all(
-        np.isfinite(m.data if sp.issparse(m) else m).all() for blocks in problem.all_blocks() for m in blocks.values()
-    ):
+    if not all(np.isfinite(m.data if sp.issparse(m) else m).all() for blocks in problem.all_blocks() for m in blocks.values()):
         raise LipoptError("the network's weights are so large that their products overflow; rescale the network")
     return problem
 
@@ -68,6 +63,12 @@ def drop_unused(problem: DerivativeProblem) -> DerivativeProblem:
     )
     every_row = np.arange(problem.outputs)
     return replace(problem, layers=layers, objective=_restrict(problem.objective, keep, number, every_row))
+
+
+def split_rows(problem: DerivativeProblem) -> list[DerivativeProblem]:
+    """One problem per row of C."""
+    split = [{source: matrix[[k], :] for source, matrix in problem.objective.items()} for k in range(problem.outputs)]
+    return [drop_unused(replace(problem, objective=row)) for row in split]
 
 
 def path_sums(problem: DerivativeProblem) -> tuple[list[Array], list[Array]]:
@@ -138,9 +139,7 @@ def _substitute(problem: DerivativeProblem, i: int) -> DerivativeProblem:
                 product = _dense(new[source]) + product if not sp.issparse(product) else product + new[source]
             new[source] = tidy(product)
             if roundings:
-                slack += 1.01 * (
-                    gamma(roundings) * (weight @ size) + roundings * TINY * (weight.sum() * x[source].sum())
-                )
+                slack += 1.01 * (gamma(roundings) * (weight @ size) + roundings * TINY * (weight.sum() * x[source].sum()))
         if k < len(layers):
             layers[k] = replace(layers[k], blocks=new)
         else:
@@ -186,8 +185,3 @@ def _count(matrix: Matrix) -> Array:
     if sp.issparse(matrix):
         return np.diff(matrix.tocsr().indptr).astype(np.float64)
     return np.full(matrix.shape[0], float(matrix.shape[1]))
-
-
-def linear_layers(problem: DerivativeProblem) -> Iterator[Layer]:
-    """The layers that presolve left in although some of their neurons are linear."""
-    return (layer for layer in problem.layers if (layer.lower == layer.upper).any())

@@ -15,7 +15,7 @@ A is stored in blocks, one per pair of connected layers; source 0 is t, source i
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 import numpy as np
@@ -103,13 +103,6 @@ class DerivativeProblem:
                 gradient[source] += matrix.T @ through
         return gradient
 
-    def rows(self) -> list[DerivativeProblem]:
-        """One problem per row of C."""
-        from .presolve import drop_unused
-
-        split = [{source: matrix[[k], :] for source, matrix in self.objective.items()} for k in range(self.outputs)]
-        return [drop_unused(replace(self, objective=row)) for row in split]
-
 
 def apply(blocks: Blocks, x: Sequence[Array], size: int) -> Array:
     """The sum of blocks @ x."""
@@ -128,12 +121,8 @@ def slope_ranges(
         infinite = {node.source: (np.full(node.size, -np.inf), np.full(node.size, np.inf)) for node in nodes.values()}
         intervals: Mapping[int, tuple[Array, Array]] = infinite
     else:
-        intervals = dict(
-            enumerate(preactivation_intervals(network, *domain.bounds(network.input_size), progress=progress))
-        )
-    return {
-        i: activations.slope_range(node.kind, *intervals[node.source], node.parameters) for i, node in nodes.items()
-    }
+        intervals = dict(enumerate(preactivation_intervals(network, *domain.bounds(network.input_size), progress=progress)))
+    return {i: activations.slope_range(node.kind, *intervals[node.source], node.parameters) for i, node in nodes.items()}
 
 
 def output_matrix(network: Network, output: int | Literal["all"], margin: tuple[int, int] | None) -> sp.csr_array:

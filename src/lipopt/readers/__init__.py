@@ -32,9 +32,7 @@ def load(
         from .torch import read_torch
 
         return read_torch(source, input_shape)
-    raise LipoptError(
-        f"cannot read a network from {type(source).__name__}; pass a path, an nn.Module or a list of matrices"
-    )
+    raise LipoptError(f"cannot read a network from {type(source).__name__}; pass a path, an nn.Module or a list of matrices")
 
 
 def _load_file(path: Path, activation: str) -> Network:
