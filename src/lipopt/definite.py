@@ -1,7 +1,8 @@
 """Positive semidefiniteness, proved in floating point (Rump, "Verification of positive definiteness", BIT 2006).
 
 If a floating-point Cholesky factorization of S runs to the end, some S + E is positive semidefinite exactly, with
-|E| <= gamma(n + 1) / (1 - gamma(n + 1)) trace(S) in the spectral norm. So S is if the factorization of S - c I does, with c larger than that.
+|E| <= gamma(n + 1) / (1 - gamma(n + 1)) trace(S) in the spectral norm. So S itself is positive semidefinite if the
+factorization of S - c I runs to the end, with c larger than that.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""Lower bounds: on the Lipschitz constant L itself, from gradients of the real network, and on the optimum of the derivative problem (POP).
+"""Lower bounds: on the Lipschitz constant L, from gradients of the real network, and on the derivative problem (POP).
 
     sampled gradients <= L <= POP optimum <= every certified upper bound
 
-L: gradients at random points (the paper's LBS), then a hill climb from the best of them. A gradient counts only at
-points where the network is differentiable: a neuron at its kink (within rounding) whose value depends on the input disqualifies the point.
+L: gradients at random points (the paper's LBS), then a hill climb from the best of them. A gradient counts only where
+the network is differentiable: a neuron at its kink (within rounding) that depends on the input disqualifies a point.
 POP: for a fixed rest, the objective is linear in t and in the slopes of each layer, so alternating maximization never
 goes down; started from the slopes of the best sample as well, it is never below the sampled bound. Tiny problems are
 enumerated: the objective is convex in every slope, so the maximum is at a vertex.
@@ -55,7 +55,7 @@ def sample(network: Network, outputs: sp.csr_array, task: Task, domain: Domain, 
     for start in range(0, samples, batch):
         if start and task.seconds_left <= 0:
             break
-        x = rng.uniform(low[:, None], high[:, None], (n, min(batch, samples - start)))
+        x = _points(rng, low, high, min(batch, samples - start), local=domain is not None)
         points, values = _best(points, values, x, _norms_at(network, outputs, x, task.raw.norm))
         task.progress("sampling gradients", (start + x.shape[1]) / samples)
     box = None if domain is None else (low[:, None], high[:, None])
@@ -64,7 +64,16 @@ def sample(network: Network, outputs: sp.csr_array, task: Task, domain: Domain, 
         return None
     slopes = _slopes_at(network, points[:, :1])
     exact = max(0.0, values[0] * (1 - SAFETY) - _jacobian_error(network, outputs, slopes, task.raw.norm))
-    return Sample(exact, points[:, 0], {i: s[:, 0] for i, s in slopes.items()})
+    return Sample(float(exact), points[:, 0], {i: s[:, 0] for i, s in slopes.items()})
+
+
+def _points(rng: np.random.Generator, low: Array, high: Array, count: int, local: bool) -> Array:
+    """Uniform points in a box; of a local one, every other point in a smaller box around the center, of random size."""
+    x = rng.uniform(low[:, None], high[:, None], (len(low), count))
+    if local:
+        center = (low / 2 + high / 2)[:, None]
+        x[:, ::2] = np.clip(center + (x[:, ::2] - center) * rng.random(x[:, ::2].shape[1]), low[:, None], high[:, None])
+    return x
 
 
 def _best(points: Array, values: Array, x: Array, new: Array) -> tuple[Array, Array]:
@@ -213,7 +222,7 @@ def _jacobian_error(network: Network, outputs: sp.csr_array, slopes: Mapping[int
 
 
 def alternating(problem: DerivativeProblem, task: Task, starts: Sequence[Sequence[Array]] = (), restarts: int = 64) -> float:
-    """A lower bound on the optimum of the POP: t, then the slopes layer by layer, each the best for the rest, until nothing improves."""
+    """A lower bound on the POP's optimum: t, then the slopes layer by layer, each the best for the rest, while it helps."""
     rng = np.random.default_rng(task.seed)
     restarts = max(4, min(restarts, BATCH // max(1, sum(problem.sizes))))
     bias = rng.uniform(0.3, 1.0, restarts)
