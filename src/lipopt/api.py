@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import scipy.sparse as sp
@@ -22,10 +22,12 @@ from .readers import load
 from .result import LowerBound, Result
 
 Progress = Callable[..., None]
+QUIET = np.errstate(over="ignore", under="ignore", invalid="ignore")  # what overflows is found and refused at the end
 SAMPLES = 50_000  # the paper's number of points for the lower bound
 SAMPLING_WORK = 20_000_000_000  # but no more multiplications than this
 
 
+@QUIET
 def bound(
     network: Any,
     *,
@@ -51,6 +53,7 @@ def bound(
     return question.result(chosen, low)
 
 
+@QUIET
 def compare(
     network: Any,
     *,
@@ -83,6 +86,7 @@ def compare(
     return sorted(results, key=lambda r: r.upper)
 
 
+@QUIET
 def lower_bound(
     network: Any,
     *,
@@ -109,7 +113,7 @@ def lower_bound(
 class Auto:
     """The smaller of the two baselines."""
 
-    name: str = "auto"
+    name: ClassVar[str] = "auto"
 
     def __call__(self, task: Task) -> UpperBound:
         found = {method.name: method(task) for method in (baselines.Product(), baselines.PathSum())}

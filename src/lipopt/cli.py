@@ -60,23 +60,11 @@ def main() -> None:
     from .errors import LipoptError
 
     try:
-        app(standalone_mode=False)
-    except (LipoptError, typer.BadParameter, MemoryError) as error:
-        text = "not enough memory" if isinstance(error, MemoryError) else getattr(error, "message", None) or str(error)
+        app()
+    except (LipoptError, MemoryError) as error:
+        text = "not enough memory" if isinstance(error, MemoryError) else str(error)
         print(f"lipopt: {' '.join(text.split())}", file=sys.stderr)
         sys.exit(2)
-    except typer.Abort:
-        sys.exit(130)
-    except KeyboardInterrupt:
-        print("lipopt: interrupted", file=sys.stderr)
-        sys.exit(130)
-    except Exception as error:
-        import click
-
-        if isinstance(error, click.ClickException):
-            error.show()
-            sys.exit(error.exit_code)
-        raise
 
 
 @app.command()

@@ -21,7 +21,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from . import activations
-from .domain import Domain
+from .domain import Ball, Domain
 from .methods import Task
 from .network import Activation, Affine, Input, Network
 from .problem import NORMS, DerivativeProblem, apply
@@ -30,7 +30,7 @@ from .rounding import Array, gamma, terms
 SPREAD = 5.0  # the whole space is sampled in the cube [-5, 5]^n, as the authors' code does
 BATCH = 2**22  # entries of the largest array of one batch
 ENUMERATE = 14  # neurons up to which the POP is enumerated
-STARTS, ROUNDS, PROPOSALS = 16, 24, 8  # of the hill climb
+STARTS, ROUNDS, PROPOSALS = 16, 30, 12  # of the hill climb
 NEAR = 1e-9  # how close to a kink, relative to the layer's size, counts as on it
 SAFETY = 1e-9  # relative margin of the floating-point evaluation of slopes
 
@@ -55,7 +55,7 @@ def sample(network: Network, outputs: sp.csr_array, task: Task, domain: Domain, 
     for start in range(0, samples, batch):
         if start and task.seconds_left <= 0:
             break
-        x = _points(rng, low, high, min(batch, samples - start), local=domain is not None)
+        x = _points(rng, low, high, domain, min(batch, samples - start))
         points, values = _best(points, values, x, _norms_at(network, outputs, x, task.raw.norm))
         task.progress("sampling gradients", (start + x.shape[1]) / samples)
     box = None if domain is None else (low[:, None], high[:, None])
@@ -67,11 +67,11 @@ def sample(network: Network, outputs: sp.csr_array, task: Task, domain: Domain, 
     return Sample(float(exact), points[:, 0], {i: s[:, 0] for i, s in slopes.items()})
 
 
-def _points(rng: np.random.Generator, low: Array, high: Array, count: int, local: bool) -> Array:
+def _points(rng: np.random.Generator, low: Array, high: Array, domain: Domain, count: int) -> Array:
     """Uniform points in a box; of a local one, every other point in a smaller box around the center, of random size."""
     x = rng.uniform(low[:, None], high[:, None], (len(low), count))
-    if local:
-        center = (low / 2 + high / 2)[:, None]
+    if domain is not None:
+        center = (np.reshape(domain.center, -1) if isinstance(domain, Ball) else low / 2 + high / 2)[:, None]
         x[:, ::2] = np.clip(center + (x[:, ::2] - center) * rng.random(x[:, ::2].shape[1]), low[:, None], high[:, None])
     return x
 
@@ -93,18 +93,23 @@ def _climb(
     box: tuple[Array, Array] | None,
     rng: np.random.Generator,
 ) -> tuple[Array, Array]:
-    """Random steps of shrinking size from the best points; every point keeps its best successor."""
+    """Steps of shrinking size from the best points, each of which keeps its best successor.
+
+    A third of the steps go along the gradient of the gradient's norm, from a difference of two gradients; a third are
+    random, and a third random in few inputs."""
     for k in range(ROUNDS):
         if task.seconds_left <= 0 or points.shape[1] == 0:
             break
-        step = 0.5 * 0.8**k * width[:, None, None]
-        noise = rng.standard_normal((len(width), points.shape[1], PROPOSALS))
-        noise[:, :, PROPOSALS // 2 :] *= rng.random(noise[:, :, PROPOSALS // 2 :].shape) < 0.2
-        tries = points[:, :, None] + step * noise
+        step = 0.5 * 0.8**k * width[:, None]
+        steps = rng.standard_normal((len(width), points.shape[1], PROPOSALS))
+        uphill = np.sign(_norm_slope(network, outputs, points, step, task.raw.norm))
+        third = PROPOSALS // 3
+        steps[:, :, :third] = uphill[:, :, None] * 0.5 ** np.arange(third)
+        steps[:, :, -third:] *= rng.random((len(width), points.shape[1], third)) < 0.2
+        tries = points[:, :, None] + step[:, :, None] * steps
         if box is not None:
             tries = np.clip(tries, box[0][:, :, None], box[1][:, :, None])
-        flat = tries.reshape(len(width), -1)
-        scores = _norms_at(network, outputs, flat, task.raw.norm).reshape(tries.shape[1:])
+        scores = _norms_at(network, outputs, tries.reshape(len(width), -1), task.raw.norm).reshape(tries.shape[1:])
         pick = scores.argmax(axis=1)
         rows = np.arange(points.shape[1])
         better = scores[rows, pick] > values
@@ -113,6 +118,20 @@ def _climb(
         task.progress("climbing", (k + 1) / ROUNDS)
     order = np.argsort(-values, kind="stable")
     return points[:, order], values[order]
+
+
+def _norm_slope(network: Network, outputs: sp.csr_array, x: Array, step: Array, norm: str) -> Array:
+    """Roughly the gradient in x of the norm of J: with t the direction that J stretches most, a difference of J^T r along t."""
+
+    def gradients(points: Array) -> Array:
+        return jacobians(network, outputs, _slopes_at(network, points), points.shape[1])
+
+    rows = gradients(x)  # (outputs, inputs, columns)
+    largest = np.abs(rows).sum(axis=1).argmax(axis=0)
+    columns = np.arange(x.shape[1])
+    t = _direction(rows[largest, :, columns].T, norm)
+    ahead, behind = gradients(x + 0.1 * step * t), gradients(x - 0.1 * step * t)
+    return (ahead - behind)[largest, :, columns].T
 
 
 def _slopes_at(network: Network, x: Array, values: list[Array] | None = None) -> dict[int, Array]:
@@ -132,15 +151,16 @@ def _norms_at(network: Network, outputs: sp.csr_array, x: Array, norm: str) -> A
         part = x[:, start : start + batch]
         values = network.node_values(part)
         slopes = _slopes_at(network, part, values)
-        norms = jacobian_norms(jacobians(network, outputs, slopes), norm)
+        norms = jacobian_norms(jacobians(network, outputs, slopes, part.shape[1]), norm)
         norms[~_differentiable(network, values, slopes)] = -1.0
         result[start : start + batch] = np.where(np.isfinite(norms), norms, -1.0)
     return result
 
 
-def jacobians(network: Network, outputs: sp.csr_array, slopes: Mapping[int, Array], absolute: bool = False) -> Array:
+def jacobians(
+    network: Network, outputs: sp.csr_array, slopes: Mapping[int, Array], columns: int = 1, absolute: bool = False
+) -> Array:
     """J for given slopes, (outputs, inputs, columns); with `absolute`, of the absolute values of weights and slopes."""
-    columns = next((s.shape[1] for s in slopes.values()), 1)
     result = np.empty((outputs.shape[0], network.input_size, columns))
     for row in range(outputs.shape[0]):
         gradient: dict[int, Array] = {len(network.nodes) - 1: np.repeat(outputs[[row], :].toarray().T, columns, axis=1)}
@@ -303,8 +323,6 @@ def free_neurons(problem: DerivativeProblem) -> int:
 
 def enumerate_pop(problem: DerivativeProblem, progress: Callable[[float], None] = lambda fraction: None) -> float:
     """The optimum of the POP over all vertices, lowered by rounding error: exponential in the number of neurons."""
-    if problem.outputs == 0 or not problem.objective:
-        return 0.0
     best, value = None, -1.0
     for slopes in _vertices(problem):
         norms = jacobian_norms(_problem_jacobians(problem, slopes), problem.norm)
@@ -335,8 +353,6 @@ def _vertices(problem: DerivativeProblem, chunk_bits: int = 10) -> Iterator[list
 
 def pop_lower_bound(problem: DerivativeProblem, task: Task, best: Sample | None) -> float:
     """The best lower bound on the POP: enumeration if it is tiny, alternating maximization otherwise."""
-    if not problem.objective:
-        return 0.0
     if free_neurons(problem) <= ENUMERATE:
         return enumerate_pop(problem)
     starts = (

@@ -55,13 +55,13 @@ class DerivativeProblem:
     norm: Norm
     inputs: int
     layers: tuple[Layer, ...]
-    objective: Blocks  # C, by source
+    objective: Blocks  # C, by source; never empty
     slack: float = 0.0
 
     @property
     def outputs(self) -> int:
         """The number of rows of C."""
-        return int(next(iter(self.objective.values())).shape[0]) if self.objective else 0
+        return int(next(iter(self.objective.values())).shape[0])
 
     @property
     def sizes(self) -> list[int]:

@@ -105,7 +105,8 @@ def node_rows(network: Network) -> list[dict[str, Any]]:
 
 def network_line(network: Network) -> str:
     """A network in one line."""
-    return f"network {network.hash[:16]}: input {tuple(network.input_shape)}, {network.neurons} neurons, {network.output_size} outputs"
+    shape = tuple(network.input_shape)
+    return f"network {network.hash[:16]}: input {shape}, {network.neurons} neurons, {network.output_size} outputs"
 
 
 def presolve_line(raw: DerivativeProblem, solved: DerivativeProblem) -> str:

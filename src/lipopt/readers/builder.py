@@ -106,8 +106,9 @@ class Builder:
         """scale * x + shift, entry by entry, with broadcasting; scale and shift keep their precision."""
         scale, shift = _real(scale), _real(shift)
         shape = np.broadcast_shapes(x.shape, scale.shape, shift.shape)
+        x = self._view(self.materialize(f"{name}.input", x), x.shape)
         before = self.nodes[x.node]
-        if shape == x.shape and (scale == 1).all() and self._is_whole(x) and isinstance(before, Affine) and not before.bias.any():
+        if shape == x.shape and (scale == 1).all() and isinstance(before, Affine) and not before.bias.any():
             bias = np.broadcast_to(shift, shape).reshape(-1).copy()
             return self._view(self._affine(name, list(zip(before.sources, before.matrices, strict=True)), bias), shape)
         flat = np.broadcast_to(x.index, shape).reshape(-1)

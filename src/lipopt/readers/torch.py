@@ -62,6 +62,7 @@ class _Reader(fx.Interpreter):  # type: ignore[misc]
         super().__init__(graph)
         self.builder = builder
         self.current = ""
+        self.extra_traceback = False
 
     def run_node(self, node: Any) -> Any:
         self.current = str(node.name)
@@ -328,8 +329,8 @@ def _getattr(b: Builder, name: str, x: View, attribute: str) -> Any:
 
 
 @_handles(operator.getitem)
-def _getitem(b: Builder, name: str, x: View, place: Any) -> View:
-    return x.moved(lambda i: i[place])
+def _getitem(b: Builder, name: str, x: View | Sequence[View], place: Any) -> View:
+    return x.moved(lambda i: i[place]) if isinstance(x, View) else x[place]
 
 
 @_handles(torch.squeeze, "squeeze")
