@@ -22,7 +22,7 @@ lint: $(VENV)/.dev ## style, types, one-way imports
 
 build: $(VENV)/.dev ## the wheel, in dist/
 	rm -rf dist
-	$(BIN)/python -m build --wheel --no-isolation -o dist . > /dev/null
+	$(PIP) wheel --no-deps -w dist .
 
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
