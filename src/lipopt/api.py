@@ -188,8 +188,10 @@ class _Question:
         start = time.perf_counter()
         bounds = [method(replace(task, pop_lower=pop if len(self.tasks) == 1 else 0.0)) for task in self.tasks]
         worst = max(bounds, key=lambda b: b.value)
-        if not np.isfinite(worst.value):
+        if not all(np.isfinite(b.value) for b in bounds):
             raise LipoptError(f"the bound of method '{method.name}' overflows; rescale the network")
+        if worst.value < pop:
+            raise RuntimeError(f"method '{method.name}' gave {worst.value} below the lower bound {pop}: please report this")
         return Result(
             upper=worst.value,
             lower=0.0 if best is None else best.value,
