@@ -8,6 +8,7 @@ Prints seconds and the ratio, for networks 784-256-256-10 and 784-300-100-10. Bo
 from __future__ import annotations
 
 import argparse
+import itertools
 import time
 
 import torch
@@ -32,7 +33,7 @@ def main() -> None:
     samples = parser.parse_args().samples
     for sizes in ((784, 256, 256, 10), (784, 300, 100, 10)):
         torch.manual_seed(0)
-        layers = [m for a, b in zip(sizes, sizes[1:], strict=False) for m in (nn.Linear(a, b), nn.ReLU())][:-1]
+        layers = [m for a, b in itertools.pairwise(sizes) for m in (nn.Linear(a, b), nn.ReLU())][:-1]
         module = nn.Sequential(*layers).double()
         network = lipopt.load(module)
         start = time.perf_counter()
