@@ -15,7 +15,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cache
 from math import ceil, sqrt
 from typing import Any
@@ -25,7 +25,7 @@ from threadpoolctl import ThreadpoolController
 
 from .backend import Backend, backend
 from .baselines import operator_norm_up, path_sum_bound, path_sum_rows
-from .dual import Dual, Multipliers
+from .dual import Dual, Hint, Multipliers
 from .errors import LipoptError
 from .lower import alternating
 from .methods import Task, UpperBound, register
@@ -38,8 +38,9 @@ POWER = 30  # power iterations before the first look at the dual
 STAGES = (50, 100, 200)  # L-BFGS iterations between looks at the dual; the last repeats
 MOST_STAGES = 30
 STALLED = 1e-10  # relative gain of a stage that counts as none
+SMALLEST_INFLATION, LARGEST_INFLATION, SHRINK = 1e-9, 0.1, 10  # of the multipliers, to make the dual definite
 HYPERPLANES = 32
-SMALL = 1200  # variables up to which one BLAS thread is faster than several
+SMALL = 3000  # variables up to which one BLAS thread is faster than several
 BATCH = 64  # inputs solved together for l1
 LARGEST_BLOCK = 20_000  # order of the largest dense block of the dual
 
@@ -105,7 +106,7 @@ class SDP:
             low = max(case.value for case in cases)
             for k, case in enumerate(cases):
                 if case.bound > low * (1 + self.gap):
-                    case.look(*network.multipliers(state, k))
+                    case.look(network.rows(state, k), network.vectors(state, k), self.gap)
             high = max(case.bound for case in cases)
             task.progress(f"sdp: value {low:.6g}, bound {high:.6g}, gap {high / max(low, 1e-300) - 1:.1e}")
             if high <= low * (1 + self.gap):
@@ -140,27 +141,39 @@ class _Case:
     dual: Dual
     path_sum: float
     value: float = 0.0
-    fitted: float = np.inf
-    hint: tuple[Array, Array, list[Array]] | None = None
-    proof: Multipliers | None = field(default=None, init=False)
+    hint: Hint | None = None
+    vectors: list[Any] | None = None  # where the hint was found
+    proof: Multipliers | None = None
 
     @property
     def bound(self) -> float:
         """What will be proved, up to rounding."""
-        return min(self.fitted, self.path_sum)
+        return self.path_sum if self.hint is None else min(self.hint.bound, self.path_sum)
 
-    def look(self, rows: Array, delta: Array, tau: list[Array]) -> None:
-        """Fit the dual near these multipliers and keep the best."""
-        found = self.dual.fit(rows, delta, tau)
-        if found is not None and sqrt(found[0]) < self.fitted:
-            self.fitted, self.hint = sqrt(found[0]), (rows, *found[1:])
+    def look(self, rows: Array, x: list[Any], gap: float) -> None:
+        """Fit the dual at these vectors and keep the best. Far from the optimum it takes more inflation, near it less is better."""
+        inflation = LARGEST_INFLATION if self.hint is None else min(SHRINK * self.hint.inflation, LARGEST_INFLATION)
+        latest = np.inf
+        while inflation >= SMALLEST_INFLATION:
+            hint = self.dual.fit(rows, x, inflation)
+            if hint is not None and (self.hint is None or hint.bound < self.hint.bound):
+                self.hint, self.vectors = hint, x
+            if hint is None or hint.bound > latest * (1 - gap / 10) or hint.bound <= self.value * (1 + gap):
+                break
+            latest = hint.bound
+            inflation /= SHRINK
 
     def proved(self, enough: float = 0.0) -> float:
         """A proved bound: the path sum if that is enough, or better than what the multipliers prove."""
-        if self.hint is None or self.path_sum <= max(enough, self.fitted):
+        if self.path_sum <= max(enough, self.bound) or self.vectors is None:
             return self.path_sum
-        self.proof = self.dual.prove(*self.hint)
-        return self.path_sum if self.proof is None else min(self.path_sum, self.proof.bound)
+        hint = self.hint
+        while hint is not None:
+            self.proof = self.dual.prove(hint)
+            if self.proof is not None:
+                return min(self.path_sum, self.proof.bound)
+            hint = self.dual.fit(hint.rows, self.vectors, SHRINK * hint.inflation) if hint.inflation < LARGEST_INFLATION else None
+        return self.path_sum
 
 
 def _upper_bound(task: Task, value: float, low: float, certificate: Any, details: dict[str, Any]) -> UpperBound:

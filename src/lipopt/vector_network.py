@@ -9,10 +9,8 @@ the scalars t_j and z_a, and then says that z_a lies in the ball with diameter [
 
 One evaluation is a forward pass on r columns at once, its gradient a backward pass. With g = d|C X| / dz and d|C X| / dt,
 optimality says that every v_a, t_j points along its g: iterating that is the power method, which needs no step length and gets
-close. L-BFGS on log |C X| finishes, with every vector scaled to the length sqrt(|g_a| h_a |y_a|), which makes the Hessian nearly a multiple of
-the identity. The dual's multipliers (dual.py) are then, up to a common factor,
-
-    tau_a = |g_a| |C X| / (h_a |y_a|)       delta_j = |g_j| |C X|
+close. L-BFGS on log |C X| finishes, with every vector scaled to the length sqrt(|g_a| h_a |y_a|), which makes the Hessian nearly a
+multiple of the identity.
 """
 
 from __future__ import annotations
@@ -29,6 +27,7 @@ from .problem import DerivativeProblem
 from .rounding import Array
 
 SMALLEST = 1e-150  # what |y| is kept above, to divide by it
+SMALLEST_SHARE = 1e-6  # of one row in the sum over rows
 FLOOR = 1e-8  # the smallest length of a scaled vector, relative to their mean
 
 
@@ -108,22 +107,18 @@ class VectorNetwork:
         sizes = [_sizes(g) for g in state.gradients]
         return [sizes[0], *(g * h * y for g, h, y in zip(sizes[1:], self.half, state.y_sizes, strict=True))]
 
-    def multipliers(self, state: State, k: int = 0) -> tuple[Array, Array, list[Array]]:
-        """The dual's rows, delta and tau of problem k of the batch; infinite tau where the slope is known."""
-        numpy = self.backend.numpy
-        value = float(state.values[k])
-        sizes = [numpy(_sizes(g)[:, k]) for g in state.gradients]
-        rows = np.ones(self.problem.outputs)
-        if self.problem.norm == "linf":
-            delta = sizes[0] * value
-        else:
-            delta = np.array([value**2])
-        if self.problem.norm == "l1":
-            rows = numpy(_sizes(state.outputs)[:, k]) / value
-            rows = np.maximum(rows, 1e-6) / np.maximum(rows, 1e-6).sum()
-        with np.errstate(divide="ignore", invalid="ignore"):
-            tau = [value * g / (numpy(h)[:, 0] * numpy(y)[:, k]) for g, h, y in zip(sizes[1:], self.half, state.y_sizes, strict=True)]
-        return rows, delta, tau
+    def vectors(self, state: State, k: int = 0) -> list[Any]:
+        """t and z of problem k of the batch, by source."""
+        t = state.units[0][:, k] if self.columns is None else state.units[0][self.columns[k] : self.columns[k] + 1, k]
+        parts = zip(self.middle, self.half, state.y, state.y_sizes, state.units[1:], strict=True)
+        return [t, *((m * y + (h * size)[..., None] * v)[:, k] for m, h, y, size, v in parts)]
+
+    def rows(self, state: State, k: int = 0) -> Array:
+        """The weights of the rows of C in problem k: their shares of the sum for l1, otherwise 1."""
+        if self.problem.norm != "l1":
+            return np.ones(self.problem.outputs)
+        shares = self.backend.numpy(_sizes(state.outputs)[:, k] / state.values[k])
+        return np.maximum(shares, SMALLEST_SHARE) / np.maximum(shares, SMALLEST_SHARE).sum()
 
     def _loss(self, x: Any) -> tuple[float, Any]:
         """- log |C X|, summed over the batch, and its gradient."""
