@@ -31,7 +31,7 @@ from .rounding import TINY, Array, gamma, terms, up_float
 
 Parts: TypeAlias = dict[tuple[int, int], Any]  # blocks (i, j), i >= j, of a symmetric matrix; source numbers, the output last
 
-POWER = 10  # power iterations for the multipliers of one layer
+POWER = 30  # power iterations for the multipliers of one layer
 LARGEST = 1e3  # give up when a block needs multipliers inflated by more than this
 STIFF = 1e5  # tau of a neuron with known slope, relative to what it has to outweigh
 FLOOR = 1e-9  # the smallest delta and tau, relative to the usual
@@ -118,7 +118,7 @@ class Dual:
         for i, tau in enumerate(multipliers.tau, start=1):
             self._add_layer(parts, i, array(tau))
         _add_diagonal(self._part(parts, 0, 0), array(delta))
-        diagonal = [self.backend.numpy(_diagonal(parts[i, i])) for i in range(len(sizes))]
+        diagonal = [self.backend.numpy(parts[i, i].diagonal()) for i in range(len(sizes))]
         if not all((d > 0).all() for d in diagonal):
             return False
         scale = [2.0 ** -np.round(np.log2(d) / 2) for d in diagonal]
@@ -127,7 +127,7 @@ class Dual:
             part *= array(scale[j])
         assembly = self._assembly_error(mu, delta, multipliers.tau, scale)
         size = sum(float((part * part).sum()) * (1 if i == j else 2) for (i, j), part in parts.items()) ** 0.5
-        trace = sum(float(_diagonal(parts[i, i]).sum()) for i in range(len(sizes)))
+        trace = sum(float(parts[i, i].diagonal().sum()) for i in range(len(sizes)))
         products = gamma(sum(sizes) + 4)
         shift = 1.1 * assembly + 3 * products * (trace + size) + sum(sizes) ** 2 * TINY
         for i in range(len(sizes)):
@@ -228,7 +228,7 @@ class Dual:
         for _ in range(POWER):
             g = -(rest @ z + fixed)
             z = center + (radius / (_sizes(g) + SMALLEST))[:, None] * g
-        needed = -_diagonal(rest)
+        needed = -rest.diagonal()
         stiff = STIFF * float(abs(rest).sum(1).max())
         tau = self.backend.numpy(_sizes(rest @ z + fixed) / (radius + SMALLEST))
         usual = min(float(np.median(tau)), stiff)
@@ -265,11 +265,8 @@ class Dual:
 
 
 def _add_diagonal(matrix: Any, values: Any) -> None:
-    matrix.reshape(-1)[:: matrix.shape[0] + 1] += values
-
-
-def _diagonal(matrix: Any) -> Any:
-    return matrix.reshape(-1)[:: matrix.shape[0] + 1]
+    index = np.arange(matrix.shape[0])
+    matrix[index, index] += values
 
 
 def _sizes(vectors: Any) -> Any:

@@ -38,8 +38,9 @@ POWER = 30  # power iterations before the first look at the dual
 STAGES = (50, 100, 200)  # L-BFGS iterations between looks at the dual; the last repeats
 MOST_STAGES = 30
 STALLED = 1e-10  # relative gain of a stage that counts as none
-SMALLEST_INFLATION, LARGEST_INFLATION, SHRINK = 1e-9, 0.1, 10  # of the multipliers, to make the dual definite
-HYPERPLANES = 32
+INFLATIONS = (1e-9, 1e-6, 1e-4, 1e-3, 1e-2)  # of the multipliers, to make the dual definite
+HYPERPLANES = 32  # to round the vectors with; fewer on problems with more than ROUNDING_WORK / HYPERPLANES coefficients
+ROUNDING_WORK = 200_000_000
 SMALL = 3000  # variables up to which one BLAS thread is faster than several
 BATCH = 64  # inputs solved together for l1
 LARGEST_BLOCK = 20_000  # order of the largest dense block of the dual
@@ -133,6 +134,24 @@ class SDP:
                 x = network.widen(x, rank, task.seed + stage)
 
 
+@register("lip-sdp")
+@dataclass(frozen=True)
+class LipSDP:
+    """LipSDP-Neuron (Fazlyab et al., 2019), as the paper compares it: the l2 bound, times sqrt(n_0) for linf, sqrt(outputs) for l1."""
+
+    gap: float = 1e-4
+    device: str | None = None
+    name: str = "lip-sdp"
+
+    def __call__(self, task: Task) -> UpperBound:
+        problem = task.problem
+        found = SDP(gap=self.gap, device=self.device)(replace(task, problem=replace(problem, norm="l2")))
+        factor = {"l2": 1, "linf": problem.inputs, "l1": problem.outputs}[problem.norm]
+        if factor == 1:
+            return found
+        return UpperBound(up_float(found.value * sqrt(factor), 2), found.status, details={**found.details, "l2": found.value})
+
+
 @dataclass(eq=False)
 class _Case:
     """One problem's search: the best value and the best multipliers so far."""
@@ -151,17 +170,17 @@ class _Case:
         return self.path_sum if self.hint is None else min(self.hint.bound, self.path_sum)
 
     def look(self, rows: Array, x: list[Any], gap: float) -> None:
-        """Fit the dual at these vectors and keep the best. Far from the optimum it takes more inflation, near it less is better."""
-        inflation = LARGEST_INFLATION if self.hint is None else min(SHRINK * self.hint.inflation, LARGEST_INFLATION)
+        """Fit the dual at these vectors and keep the best: near the optimum little inflation is needed, far from it more is better."""
         latest = np.inf
-        while inflation >= SMALLEST_INFLATION:
+        for inflation in INFLATIONS:
             hint = self.dual.fit(rows, x, inflation)
-            if hint is not None and (self.hint is None or hint.bound < self.hint.bound):
+            if hint is None:
+                continue
+            if self.hint is None or hint.bound < self.hint.bound:
                 self.hint, self.vectors = hint, x
-            if hint is None or hint.bound > latest * (1 - gap / 10) or hint.bound <= self.value * (1 + gap):
+            if self.bound <= self.value * (1 + gap) or hint.bound > latest:
                 break
             latest = hint.bound
-            inflation /= SHRINK
 
     def proved(self, enough: float = 0.0) -> float:
         """A proved bound: the path sum if that is enough, or better than what the multipliers prove."""
@@ -172,7 +191,7 @@ class _Case:
             self.proof = self.dual.prove(hint)
             if self.proof is not None:
                 return min(self.path_sum, self.proof.bound)
-            hint = self.dual.fit(hint.rows, self.vectors, SHRINK * hint.inflation) if hint.inflation < LARGEST_INFLATION else None
+            hint = self.dual.fit(hint.rows, self.vectors, 10 * hint.inflation) if hint.inflation < INFLATIONS[-1] else None
         return self.path_sum
 
 
@@ -208,12 +227,13 @@ def _rounded(network: VectorNetwork, state: State, task: Task) -> float:
     """A lower bound on the POP: slopes on the side of random hyperplanes where the vectors are, then alternating maximization."""
     problem, numpy = task.problem, network.backend.numpy
     k = int(numpy(state.values).argmax())
-    planes = np.random.default_rng(task.seed).standard_normal((state.units[0].shape[2], HYPERPLANES))
+    count = max(4, min(HYPERPLANES, ROUNDING_WORK // max(1, problem.nonzeros)))
+    planes = np.random.default_rng(task.seed).standard_normal((state.units[0].shape[2], count))
     slopes = []
     for layer, y, v in zip(problem.layers, state.y, state.units[1:], strict=True):
         same_side = (numpy(y)[:, k] @ planes) * (numpy(v)[:, k] @ planes) > 0
         slopes.append(np.where(same_side, layer.upper[:, None], layer.lower[:, None]))
-    starts = [[s[:, i] for s in slopes] for i in range(HYPERPLANES)]
+    starts = [[s[:, i] for s in slopes] for i in range(count)]
     return alternating(problem, task, starts, restarts=4)
 
 

@@ -51,7 +51,7 @@ class VectorNetwork:
         self.columns = columns
         self.batch = 1 if columns is None else len(columns)
         operator = backend.operator
-        self.blocks = [{s: (operator(m), operator(m.T)) for s, m in blocks.items()} for blocks in problem.all_blocks()]
+        self.blocks = [{s: operator(m) for s, m in blocks.items()} for blocks in problem.all_blocks()]
         self.middle = [backend.array((v.lower + v.upper) / 2)[:, None, None] for v in problem.layers]
         self.half = [backend.array((v.upper - v.lower) / 2)[:, None] for v in problem.layers]
         self.free = [problem.inputs if columns is None else 0, *problem.sizes[1:]]
