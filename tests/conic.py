@@ -50,6 +50,6 @@ def _value(problem: DerivativeProblem, inputs: list[int]) -> float:
             product = np.outer(left, right)
             matrices.append(sp.csr_array((product + product.T) / 2))
             cost.append(0.0)
-    found = minimize_lmi(np.array(cost), sp.csr_array(constant), matrices, np.ones(len(cost), bool))
+    found = minimize_lmi(np.array(cost), sp.csr_array(constant), matrices, np.ones(len(cost), bool), tolerance=1e-11)
     assert found is not None
     return float(np.dot(cost, found))

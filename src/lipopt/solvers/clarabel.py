@@ -1,4 +1,4 @@
-"""Linear matrix inequalities through Clarabel, an interior-point solver:
+"""Linear matrix inequalities through Clarabel, an interior-point solver.
 
     minimize cost.y   such that   constant + sum_i y_i matrices[i] is positive semidefinite,   y_i >= 0 where `signed`
 """
@@ -15,7 +15,12 @@ from ..rounding import Array, Matrix
 
 
 def minimize_lmi(
-    cost: Array, constant: Matrix, matrices: Sequence[Matrix], signed: Array, time_limit: float = float("inf")
+    cost: Array,
+    constant: Matrix,
+    matrices: Sequence[Matrix],
+    signed: Array,
+    time_limit: float = float("inf"),
+    tolerance: float = 1e-9,
 ) -> Array | None:
     """y, as the solver left it: a little infeasible as a rule. None if it found nothing."""
     try:
@@ -30,6 +35,7 @@ def minimize_lmi(
     cones = [clarabel.NonnegativeConeT(nonnegative.shape[0]), clarabel.PSDTriangleConeT(n)]
     settings = clarabel.DefaultSettings()
     settings.verbose = False
+    settings.tol_gap_abs = settings.tol_gap_rel = settings.tol_feas = tolerance
     if np.isfinite(time_limit):
         settings.time_limit = max(time_limit, 0.01)
     quadratic = sp.csc_array((len(cost), len(cost)))
