@@ -1,0 +1,40 @@
+"""python -m experiments NAME [--quick | --tiny]: compute what is missing from the result files, then draw the figures."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from . import local_constants, pattern_pictures, random_networks, sizes, trained_network, verify
+from .table import Setup
+
+EXPERIMENTS = {
+    "patterns": pattern_pictures.run,
+    "sizes": sizes.run,
+    "trained": trained_network.run,
+    "local": local_constants.run,
+    "random": random_networks.run,
+    "verify": verify.run,
+}
+FOLDER = Path(__file__).parent
+
+
+def main(arguments: list[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(prog="python -m experiments", description=__doc__)
+    parser.add_argument("name", choices=[*EXPERIMENTS, "all"])
+    scale = parser.add_mutually_exclusive_group()
+    scale.add_argument("--quick", action="store_true", help="everything in a few minutes: fewer networks, shorter time limits")
+    scale.add_argument("--tiny", action="store_true", help="smaller still, for tests")
+    parser.add_argument("--results", type=Path, help="folder of the result files  [default: experiments/results, -quick, -tiny]")
+    parser.add_argument("--jobs", type=int, default=-1, help="networks at the same time  [default: one per core]")
+    options = parser.parse_args(arguments)
+    size = "quick" if options.quick else "tiny" if options.tiny else "full"
+    folder = options.results or FOLDER / ("results" if size == "full" else f"results-{size}")
+    folder.mkdir(parents=True, exist_ok=True)
+    flag = "" if size == "full" else f" --{size}"
+    for name in EXPERIMENTS if options.name == "all" else [options.name]:
+        EXPERIMENTS[name](Setup(size, folder, options.jobs, f"python -m experiments {name}{flag}"))
+
+
+if __name__ == "__main__":
+    main()

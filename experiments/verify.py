@@ -1,0 +1,43 @@
+"""Check the result files: on every question, LBS <= lower bound on the POP <= every upper bound."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+
+from rich.console import Console
+
+from .estimators import ANSWER
+from .table import Row, Setup, read
+
+
+def run(setup: Setup) -> None:
+    """Print what was checked; end with exit code 1 if anything is wrong."""
+    console = Console()
+    wrong = []
+    for path in sorted(setup.folder.glob("*.csv")):
+        rows = read(path)
+        if rows and set(ANSWER) <= set(rows[0]):
+            found = violations(rows)
+            console.print(f"{path.name}: {len(questions(rows))} questions, {len(rows)} rows, {len(found)} wrong", highlight=False)
+            wrong += [f"{path.name}: {text}" for text in found]
+    if wrong:
+        raise SystemExit("\n".join(wrong))
+
+
+def questions(rows: list[Row]) -> dict[tuple[str, ...], list[Row]]:
+    """Rows by what they are an answer to: by all columns but the estimator and the answer."""
+    columns = [column for column in rows[0] if column not in (*ANSWER, "estimator")]
+    result: dict[tuple[str, ...], list[Row]] = defaultdict(list)
+    for row in rows:
+        result[tuple(row[column] for column in columns)].append(row)
+    return result
+
+
+def violations(rows: list[Row]) -> list[str]:
+    """The questions whose answers contradict each other, in words."""
+    result = []
+    for question, answers in questions(rows).items():
+        lower, pop, upper = ([float(row[column]) for row in answers if row[column]] for column in ANSWER[:3])
+        if not max(lower, default=0.0) <= max(pop, default=0.0) <= min(upper, default=float("inf")):
+            result.append(f"{', '.join(question)}: {max(lower)} <= {max(pop)} <= {min(upper)} does not hold")
+    return result
