@@ -72,8 +72,10 @@ def _draw(setup: Setup, networks: Sequence[Row], images: Sequence[Row]) -> None:
     legend_above(figure, axes)
     limited = sum(row["status"] == "time limit" for row in [*networks, *images])
     caption = (
-        "Local constants over l_inf balls, mean and range from the smallest to the largest; flat lines are the global bounds. Left: balls around normal random points. "
-        f"Right: around test digits, cut to pixels in [0, 1], output {LABEL}. {limited} LPs ended at the time limit of {SECONDS[setup.scale]:g} s."
+        "Local constants over l_inf balls, mean and range from the smallest to the largest; flat lines are the global bounds. "
+        "Left: balls around normal random points, slopes of ELU. "
+        f"Right: around test digits, cut to pixels in [0, 1], output {LABEL}. "
+        f"{limited} LPs ended at the time limit of {SECONDS[setup.scale]:g} s: those bounds hold, but are above the LP's optimum."
     )
     save(figure, setup, "local", caption)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import matplotlib.pyplot as plt
 import numpy as np
 from matplotlib.axes import Axes
@@ -30,7 +32,7 @@ def sets_of(network: lipopt.Network, pattern: str) -> list[list[int]]:
     """The cliques of a pattern; variables are the inputs, then the hidden neurons layer by layer."""
     problem = derivative_problem(network, slope_ranges(network, None), "linf", output_matrix(network, 0, None))
     rows = cliques(sources(problem), pattern)
-    return [sorted(int(v) for v in rows.indices[a:b]) for a, b in zip(rows.indptr, rows.indptr[1:], strict=False)]
+    return [sorted(int(v) for v in rows.indices[a:b]) for a, b in pairwise(rows.indptr)]
 
 
 def _depth_three(setup: Setup) -> None:
@@ -41,8 +43,9 @@ def _depth_three(setup: Setup) -> None:
         _draw_network(ax, network, set(clique))
         ax.set_title(f"{pattern} pattern\n" + "{" + ", ".join(_name(v) for v in clique) + "}", fontsize=8)
     caption = (
-        "Sparsity pattern of a network of depth three (figure 1). A set of the paper's pattern (9) is a neuron of the last hidden layer and all its "
-        "ancestors (`output`, three of its sets); the authors' code takes an input and all its descendants instead (`input`, right)."
+        "Sparsity pattern of a network of depth three (figure 1). A set of the paper's pattern (9) is a neuron of the last "
+        "hidden layer and all its ancestors (`output`, three of its sets). "
+        "The authors' code takes an input and all its descendants instead (`input`, right)."
     )
     save(figure, setup, "pattern_depth3", caption)
 

@@ -63,10 +63,9 @@ def draw(setup: Setup, rows: Sequence[Row], name: str) -> None:
     """Three figures: the relative error, the time and the value of every estimator, a panel for each size."""
     networks = len({row["seed"] for row in rows})
     limited = sum(row["status"] == "time limit" for row in rows)
-    setting = f"Mean of {networks} random networks per point, bars from the smallest to the largest. " + (
-        f"{limited} LPs ended at the time limit of {SECONDS[setup.scale]:g} s: their bounds hold, but are above the LP's optimum. "
-        if limited
-        else ""
+    setting = (
+        f"Mean of {networks} random networks per point, bars from the smallest to the largest. "
+        f"{limited} LPs ended at the time limit of {SECONDS[setup.scale]:g} s: those bounds hold, but exceed the LP's optimum. "
     )
     values = _bounds(rows)
     errors = _relative(values)

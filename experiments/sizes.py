@@ -78,7 +78,8 @@ def _draw(setup: Setup, rows: list[Row]) -> None:
     axes[0].set_ylabel(f"products of degree {DEGREE}")
     legend_above(figure, axes)
     caption = (
-        "Products of the LP of degree 3 by sparsity pattern, square-free ones alone, if all of them were built. The dotted line counts all products of "
-        "degree 3 as the paper does, over the cliques of its pattern (9). Two hidden layers, one output."
+        "Products of the LP of degree 3 by sparsity pattern, square-free ones alone, if all were built; sets that lie in several "
+        "cliques are counted in each, as in the paper. Dotted: all products of degree 3 over the cliques of pattern (9), the "
+        "paper's count. lipopt starts from `paths` and adds what is violated. Two hidden layers, one output."
     )
     save(figure, setup, "sizes", caption)

@@ -55,4 +55,5 @@ def save(figure: Figure, setup: Setup, name: str, caption: str) -> None:
 def legend_above(figure: Figure, axes: Any) -> None:
     """One legend for all panels, above them."""
     found = {label: handle for ax in axes for handle, label in zip(*ax.get_legend_handles_labels(), strict=True)}
-    figure.legend(found.values(), found.keys(), loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=len(found))
+    order = sorted(found, key=lambda label: list(LOOK).index(label) if label in LOOK else len(LOOK))
+    figure.legend([found[label] for label in order], order, loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=len(found))
