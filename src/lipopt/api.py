@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import scipy.sparse as sp
@@ -15,15 +15,19 @@ from .domain import Ball, Box, Domain
 from .errors import LipoptError
 from .lower import Sample, pop_lower_bound, sample
 from .methods import REGISTER, Method, Task, UpperBound, find_method, register
-from .network import Network
+from .network import Affine, Network
 from .presolve import presolve, split_rows
 from .problem import NORMS, DerivativeProblem, Norm, derivative_problem, output_matrix, slope_ranges
 from .readers import load
 from .result import LowerBound, Result
 
 Progress = Callable[..., None]
+QUIET = np.errstate(over="ignore", under="ignore", invalid="ignore")  # what overflows is found and refused at the end
+SAMPLES = 50_000  # the paper's number of points for the lower bound
+SAMPLING_WORK = 20_000_000_000  # but no more multiplications than this
 
 
+@QUIET
 def bound(
     network: Any,
     *,
@@ -34,19 +38,22 @@ def bound(
     method: str | Method = "auto",
     time_limit: float | None = None,
     seed: int = 0,
-    samples: int = 2000,
+    samples: int | None = None,
     progress: Progress | None = None,
 ) -> Result:
     """A proved upper bound on the Lipschitz constant, with lower bounds beside it.
 
-    `network` is a Network or anything `load` reads. The constant is that of one output, of the difference of two (`margin`), or of
-    all together (`output="all"`, the same norm on inputs and outputs), in `norm`, over the whole space or a Ball or Box."""
+    `network` is a Network or anything `load` reads. The constant is that of one output, of the difference of two
+    (`margin`), or of all together (`output="all"`, the same norm on inputs and outputs), in `norm`, over the whole space
+    or a Ball or Box. `samples` is the number of random points for the lower bound: by default 50,000, fewer for large
+    networks."""
     chosen = find_method(method)
     question = _Question.ask(network, norm, output, margin, domain, time_limit, seed, samples, progress)
     low = question.lower()
     return question.result(chosen, low)
 
 
+@QUIET
 def compare(
     network: Any,
     *,
@@ -57,13 +64,14 @@ def compare(
     domain: Domain = None,
     time_limit: float | None = None,
     seed: int = 0,
-    samples: int = 50_000,
+    samples: int | None = None,
     progress: Progress | None = None,
     on_refusal: Callable[[str, LipoptError], None] | None = None,
 ) -> list[Result]:
-    """The same question put to several methods (all that are registered, by default), best first. The time limit is per method.
+    """The same question put to several methods (by default all that are registered), best first.
 
-    A method that refuses the problem raises its error, or is passed to `on_refusal` and left out."""
+    The time limit is per method. A method that refuses the problem raises its error, or is left out and passed to
+    `on_refusal`."""
     chosen = [find_method(m) for m in (sorted(set(REGISTER) - {"auto"}) if methods is None else methods)]
     question = _Question.ask(network, norm, output, margin, domain, time_limit, seed, samples, progress)
     low = question.lower()
@@ -78,6 +86,7 @@ def compare(
     return sorted(results, key=lambda r: r.upper)
 
 
+@QUIET
 def lower_bound(
     network: Any,
     *,
@@ -87,7 +96,7 @@ def lower_bound(
     domain: Domain = None,
     time_limit: float | None = None,
     seed: int = 0,
-    samples: int = 50_000,
+    samples: int | None = None,
     progress: Progress | None = None,
 ) -> LowerBound:
     """Lower bounds on the Lipschitz constant and on the optimum of the derivative problem."""
@@ -104,7 +113,7 @@ def lower_bound(
 class Auto:
     """The smaller of the two baselines."""
 
-    name: str = "auto"
+    name: ClassVar[str] = "auto"
 
     def __call__(self, task: Task) -> UpperBound:
         found = {method.name: method(task) for method in (baselines.Product(), baselines.PathSum())}
@@ -132,7 +141,7 @@ class _Question:
         domain: Domain,
         time_limit: float | None,
         seed: int,
-        samples: int,
+        samples: int | None,
         progress: Progress | None,
     ) -> _Question:
         network = load(network)
@@ -142,6 +151,9 @@ class _Question:
             raise LipoptError(f"the domain is a Ball, a Box or None, got {type(domain).__name__}")
         if time_limit is not None and not time_limit > 0:
             raise LipoptError(f"the time limit must be positive, got {time_limit}")
+        if samples is None:
+            work = max(1, sum(int(m.size) for node in network.nodes if isinstance(node, Affine) for m in node.matrices))
+            samples = min(SAMPLES, max(100, SAMPLING_WORK // (work + 20 * network.neurons)))
         if samples < 1:
             raise LipoptError(f"the number of samples must be positive, got {samples}")
         deadline = None if time_limit is None else time.monotonic() + time_limit
