@@ -20,6 +20,7 @@ from .presolve import presolve, split_rows
 from .problem import NORMS, DerivativeProblem, Norm, derivative_problem, output_matrix, slope_ranges
 from .readers import load
 from .result import LowerBound, Result
+from .threads import blas_threads
 
 Progress = Callable[..., None]
 QUIET = np.errstate(over="ignore", under="ignore", invalid="ignore")  # what overflows is found and refused at the end
@@ -182,8 +183,9 @@ class _Question:
 
     def lower(self) -> tuple[Sample | None, float]:
         """The best sample, and a lower bound on the POP."""
-        best = sample(self.network, self.outputs, self.tasks[0], self.domain, self.samples)
-        pop = max(pop_lower_bound(task.problem, task, best) for task in self.tasks)
+        with blas_threads(max(node.size for node in self.network.nodes)):
+            best = sample(self.network, self.outputs, self.tasks[0], self.domain, self.samples)
+            pop = max(pop_lower_bound(task.problem, task, best) for task in self.tasks)
         return best, max(pop, 0.0 if best is None else best.value)
 
     def result(self, method: Method, low: tuple[Sample | None, float]) -> Result:
