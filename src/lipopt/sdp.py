@@ -2,35 +2,33 @@
 
     vectors rounded to slopes <= POP optimum <= |C X| at the optimum = mu + sum of delta <= the bound that is reported
 
-Rounds of ascent alternate with the dual (dual.py), until the two are within the gap, nothing improves, or time is up. What is
-reported is always proved; if nothing can be proved, that is the path sum. Rank r is about sqrt(2 n) for n variables at most (some optimum
-has that rank), starts smaller, and is raised when the ascent ends with the gap still open.
+Rounds of ascent alternate with the dual (dual.py), until the two are within the gap, nothing improves, or time is up.
+What is reported is always proved; if nothing can be proved, that is the path sum. The rank starts at 24 or less and is
+raised when the ascent ends with the gap still open, up to sqrt(2 n) + 1 for n variables: some optimum has that rank.
 
-For l1 the optimum is a maximum over inputs: a batch of problems that share everything but t. An input whose path sum is below a bound that
-holds already for another is left out.
+For l1 the optimum is a maximum over inputs: a batch of problems that share everything but t. An input whose path sum is
+below what is already proved for others is left out.
 """
 
 from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
-from functools import cache
 from math import ceil, sqrt
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
-from threadpoolctl import ThreadpoolController
 
 from .backend import Backend, backend
 from .baselines import operator_norm_up, path_sum_bound, path_sum_rows
 from .dual import Dual, Hint, Multipliers
 from .errors import LipoptError
 from .lower import alternating
-from .methods import Task, UpperBound, register
+from .methods import Status, Task, UpperBound, register
 from .problem import DerivativeProblem
 from .rounding import Array, up, up_float
+from .threads import blas_threads
 from .vector_network import State, VectorNetwork
 
 FIRST_RANK = 24  # of a large problem
@@ -41,7 +39,6 @@ STALLED = 1e-10  # relative gain of a stage that counts as none
 INFLATIONS = (1e-9, 1e-6, 1e-4, 1e-3, 1e-2)  # of the multipliers, to make the dual definite
 HYPERPLANES = 32  # to round the vectors with; fewer on problems with more than ROUNDING_WORK / HYPERPLANES coefficients
 ROUNDING_WORK = 200_000_000
-SMALL = 3000  # variables up to which one BLAS thread is faster than several
 BATCH = 64  # inputs solved together for l1
 LARGEST_BLOCK = 20_000  # order of the largest dense block of the dual
 
@@ -54,7 +51,7 @@ class SDP:
     rank: int | None = None
     gap: float = 1e-4
     device: str | None = None
-    name: str = "sdp"
+    name: ClassVar[str] = "sdp"
 
     def __post_init__(self) -> None:
         if self.rank is not None and self.rank < 1:
@@ -69,7 +66,7 @@ class SDP:
             return UpperBound(_linear_norm(problem))
         if max(problem.sizes) > LARGEST_BLOCK:
             raise LipoptError(f"the SDP needs dense blocks of order {max(problem.sizes)}; it takes up to {LARGEST_BLOCK}")
-        with _threads(sum(problem.sizes)):
+        with blas_threads(sum(problem.sizes)):
             if problem.norm == "l1":
                 return self._maximum_over_inputs(task, arrays)
             case = _Case(problem, Dual(problem, arrays), path_sum_bound(replace(problem, slack=0.0)))
@@ -137,11 +134,11 @@ class SDP:
 @register("lip-sdp")
 @dataclass(frozen=True)
 class LipSDP:
-    """LipSDP-Neuron (Fazlyab et al., 2019), as the paper compares it: the l2 bound, times sqrt(n_0) for linf, sqrt(outputs) for l1."""
+    """LipSDP-Neuron (Fazlyab et al., 2019), as the paper compares it: the l2 bound, times sqrt(n_0) for linf."""
 
     gap: float = 1e-4
     device: str | None = None
-    name: str = "lip-sdp"
+    name: ClassVar[str] = "lip-sdp"
 
     def __call__(self, task: Task) -> UpperBound:
         problem = task.problem
@@ -170,7 +167,7 @@ class _Case:
         return self.path_sum if self.hint is None else min(self.hint.bound, self.path_sum)
 
     def look(self, rows: Array, x: list[Any], gap: float) -> None:
-        """Fit the dual at these vectors and keep the best: near the optimum little inflation is needed, far from it more is better."""
+        """Fit the dual at these vectors and keep the best: the farther from the optimum, the more inflation helps."""
         latest = np.inf
         for inflation in INFLATIONS:
             hint = self.dual.fit(rows, x, inflation)
@@ -197,7 +194,7 @@ class _Case:
 
 def _upper_bound(task: Task, value: float, low: float, certificate: Any, details: dict[str, Any]) -> UpperBound:
     value = up_float(value + task.problem.slack, 1)
-    status = "time limit" if task.seconds_left <= 0 else "complete"
+    status: Status = "time limit" if task.seconds_left <= 0 else "complete"
     return UpperBound(value, status, low, certificate, details)
 
 
@@ -207,10 +204,8 @@ def _details(cases: Sequence[_Case], state: State) -> dict[str, Any]:
 
 def _linear_norm(problem: DerivativeProblem) -> float:
     """No hidden neuron is left: the norm of a matrix."""
-    if not problem.objective:
-        return problem.slack
-    matrix = problem.objective[0]
-    return up_float(operator_norm_up(matrix, problem.norm) + problem.slack, 1)
+    total = operator_norm_up(problem.objective[0], problem.norm) + problem.slack
+    return up_float(total, 1) if total else 0.0
 
 
 def _one_input(problem: DerivativeProblem, j: int) -> DerivativeProblem:
@@ -235,13 +230,3 @@ def _rounded(network: VectorNetwork, state: State, task: Task) -> float:
         slopes.append(np.where(same_side, layer.upper[:, None], layer.lower[:, None]))
     starts = [[s[:, i] for s in slopes] for i in range(count)]
     return alternating(problem, task, starts, restarts=4)
-
-
-@cache
-def _controller() -> ThreadpoolController:
-    return ThreadpoolController()
-
-
-def _threads(variables: int) -> AbstractContextManager[Any]:
-    """One BLAS thread for small problems: several cost more than they bring, and far more on a busy machine."""
-    return _controller().limit(limits=1) if variables <= SMALL else nullcontext()
