@@ -10,7 +10,7 @@ from typing import Any, Literal
 import numpy as np
 import scipy.sparse as sp
 
-from . import baselines
+from . import baselines, krivine  # noqa: F401, methods register when they are imported
 from .domain import Ball, Box, Domain
 from .errors import LipoptError
 from .lower import Sample, pop_lower_bound, sample
