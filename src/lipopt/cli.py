@@ -224,6 +224,48 @@ def compare(
 
 
 @app.command()
+def report(
+    model: Model,
+    file: Annotated[Path, typer.Option("--out", "-o", help="HTML file to write")] = Path("report.html"),
+    image: Annotated[str | None, typer.Option("--image", metavar="HEIGHT,WIDTH", help="show a flat input as a picture")] = None,
+    names: Annotated[Path | None, typer.Option("--names", help="text file with a name for every input, one a line")] = None,
+    certificate: Annotated[Path | None, typer.Option("--certificate", help="certificate to name in the report")] = None,
+    norm: NormOption = NormName.linf,
+    output: OutputOption = 0,
+    margin: MarginOption = None,
+    all_outputs: AllOption = False,
+    center: CenterOption = None,
+    radius: RadiusOption = None,
+    clip: ClipOption = None,
+    box: BoxOption = None,
+    vnnlib: VnnlibOption = None,
+    activation: ActivationOption = "relu",
+    time_limit: TimeOption = 20.0,
+    seed: SeedOption = 0,
+    samples: SamplesOption = None,
+    quiet: QuietOption = False,
+) -> None:
+    """Write an HTML report: all methods, bounds against the radius of the ball, and which inputs matter."""
+    from .report import report as run
+
+    ask = _Question(model, norm, output, margin, all_outputs, center, radius, clip, box, vnnlib, activation)
+    with _progress(quiet) as progress:
+        page = run(
+            ask.network(),
+            time_limit=time_limit,
+            seed=seed,
+            samples=samples,
+            image=None if image is None else _pair(image, "--image", int),
+            names=None if names is None else _lines(names),
+            certificate=certificate,
+            progress=progress,
+            **ask.options(),
+        )
+    _write(file, page)
+    print(file)
+
+
+@app.command()
 def demo() -> None:
     """Bound the networks that ship with lipopt: the paper's MNIST network, dense and pruned, global and local."""
     from .demo import run
@@ -285,6 +327,24 @@ def _pair(text: str, option: str, kind: type) -> tuple[Any, Any]:
     except ValueError as error:
         raise LipoptError(f"{option} takes two numbers with a comma between them, got '{text}'") from error
     return first, second
+
+
+def _lines(path: Path) -> list[str]:
+    from .errors import LipoptError
+
+    try:
+        return path.read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise LipoptError(f"cannot read {path}: {error}") from error
+
+
+def _write(path: Path, text: str) -> None:
+    from .errors import LipoptError
+
+    try:
+        path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise LipoptError(f"cannot write {path}: {error}") from error
 
 
 def _console() -> Console:
