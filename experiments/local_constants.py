@@ -26,6 +26,7 @@ RADII = {"full": (0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0), "quick": (0.1, 1.0,
 PIXEL_RADII = {"full": (0.001, 0.003, 0.01, 0.03, 0.1, 0.3), "quick": (0.003, 0.03), "tiny": (0.01,)}
 GLOBAL = "inf"  # the radius of the whole space
 ESTIMATORS = (LBS, "LiPopt-3", "SDP", "auto")
+GLOBAL_LINES = ("LiPopt-3", "SDP")
 SAMPLES = {"full": 50_000, "quick": 2_000, "tiny": 50}
 PIXEL_SAMPLES = {"full": 2_000, "quick": 200, "tiny": 10}
 SECONDS = {"full": 20.0, "quick": 3.0, "tiny": 3.0}
@@ -91,7 +92,7 @@ def _panel(ax: Axes, rows: Sequence[Row], title: str) -> None:
         found = [at(radius) for radius in radii]
         low, middle, high = (np.array([f(v) for v in found]) for f in (min, mean, max))
         ax.errorbar(radii, middle, (middle - low, high - middle), label=estimator, elinewidth=0.8, capsize=2, **LOOK[estimator])
-        if estimator != LBS:
+        if estimator in GLOBAL_LINES:
             look = {"color": LOOK[estimator]["color"], "linestyle": LOOK[estimator]["linestyle"]}
             ax.axhline(mean(at(np.inf)), linewidth=0.8, label=f"{estimator}, global", **look)
     ax.set(title=title, xscale="log", yscale="log", xlabel="radius of the ball")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 from functools import partial
 from statistics import mean
@@ -61,10 +61,9 @@ def _measure(samples: int, seconds: float, cell: Cell) -> Cell:
 
 def draw(setup: Setup, rows: Sequence[Row], name: str) -> None:
     """Three figures: the relative error, the time and the value of every estimator, a panel for each size."""
-    networks = len({row["seed"] for row in rows})
     limited = sum(row["status"] == "time limit" for row in rows)
     setting = (
-        f"Mean of {networks} random networks per point, bars from the smallest to the largest. "
+        f"Mean of {_count(rows)} random networks per point, bars from the smallest to the largest. "
         f"{limited} LPs ended at the time limit of {SECONDS[setup.scale]:g} s: those bounds hold, but exceed the LP's optimum. "
     )
     values = _bounds(rows)
@@ -96,6 +95,12 @@ def draw(setup: Setup, rows: Sequence[Row], name: str) -> None:
         "bound on the Lipschitz constant",
         f"Bounds on the l_inf Lipschitz constant. {setting}Not on the axis: UBP, {_range(values, 'UBP')}.",
     )
+
+
+def _count(rows: Sequence[Row]) -> str:
+    """The number of networks of a point, or the smallest and the largest."""
+    numbers = Counter((row["architecture"], row["sparsity"], row["estimator"]) for row in rows).values()
+    return str(max(numbers)) if min(numbers) == max(numbers) else f"{min(numbers)} to {max(numbers)}"
 
 
 def _bounds(rows: Sequence[Row]) -> Values:

@@ -23,12 +23,15 @@ Row = dict[str, str]
 
 @dataclass(frozen=True)
 class Setup:
-    """How an experiment is run: its scale, the folder of its files, the number of processes, and the command, for captions."""
+    """How an experiment is run: its scale, the folder of its files, the command (for captions), the number of processes.
+
+    With `draw_only` nothing is computed: figures show the rows there are."""
 
     scale: Scale
     folder: Path
-    jobs: int
     command: str
+    jobs: int = 1
+    draw_only: bool = False
 
 
 def read(path: Path) -> list[Row]:
@@ -44,7 +47,7 @@ def fill(setup: Setup, name: str, cells: Sequence[Cell], measure: Callable[[Cell
     path = setup.folder / f"{name}.csv"
     wanted = {_key(cell, cell): cell for cell in cells}
     known = {_key(row, cells[0]) for row in read(path)}
-    todo = [cell for key, cell in wanted.items() if key not in known]
+    todo = [] if setup.draw_only else [cell for key, cell in wanted.items() if key not in known]
     found = Parallel(n_jobs=setup.jobs, return_as="generator_unordered")(delayed(_row)(measure, cell) for cell in todo)
     with path.open("a", newline="", buffering=1) as file:
         for row in track(found, description=name, total=len(todo), console=Console(stderr=True)):

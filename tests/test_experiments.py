@@ -45,7 +45,7 @@ def test_a_finished_table_is_not_computed_again(results: Path) -> None:
 
 
 def test_a_table_is_taken_up_where_it_was_left(tmp_path: Path) -> None:
-    setup = Setup("tiny", tmp_path, 1, "")
+    setup = Setup("tiny", tmp_path, "")
     cells = [{"x": x, "estimator": "square"} for x in range(5)]
     fill(setup, "squares", cells[:2], lambda cell: {"value": cell["x"] ** 2})
     rows = fill(setup, "squares", cells, lambda cell: {"value": -1})
@@ -58,13 +58,13 @@ def test_verify_finds_a_bound_that_is_too_small(tmp_path: Path) -> None:
     (tmp_path / "bad.csv").write_text("\n".join(lines))
     assert len(violations(read(tmp_path / "bad.csv"))) == 1
     with pytest.raises(SystemExit, match=r"1\.0 <= 2\.0 <= 1\.9 does not hold"):
-        verify(Setup("tiny", tmp_path, 1, ""))
+        verify(Setup("tiny", tmp_path, ""))
 
 
 def test_committed_results_hold() -> None:
     folder = Path(__file__).parent.parent / "experiments" / "results"
     assert (folder / "random.csv").exists()
-    verify(Setup("full", folder, 1, ""))
+    verify(Setup("full", folder, ""))
 
 
 def test_random_networks_have_the_paper_s_sparsity() -> None:
