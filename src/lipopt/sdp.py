@@ -21,7 +21,6 @@ from math import ceil, sqrt
 from typing import Any, ClassVar
 
 import numpy as np
-from threadpoolctl import ThreadpoolController
 
 from .backend import Backend, backend
 from .baselines import operator_norm_up, path_sum_bound, path_sum_rows
@@ -69,7 +68,7 @@ class SDP:
             return UpperBound(_linear_norm(problem))
         if max(problem.sizes) > LARGEST_BLOCK:
             raise LipoptError(f"the SDP needs dense blocks of order {max(problem.sizes)}; it takes up to {LARGEST_BLOCK}")
-        with _threads(sum(problem.sizes)):
+        with _threads(problem) if self.device is None else nullcontext():
             if problem.norm == "l1":
                 return self._maximum_over_inputs(task, arrays)
             case = _Case(problem, Dual(problem, arrays), path_sum_bound(replace(problem, slack=0.0)))
@@ -235,11 +234,13 @@ def _rounded(network: VectorNetwork, state: State, task: Task) -> float:
     return alternating(problem, task, starts, restarts=4)
 
 
-@cache
-def _controller() -> ThreadpoolController:
-    return ThreadpoolController()
-
-
-def _threads(variables: int) -> AbstractContextManager[Any]:
+def _threads(problem: DerivativeProblem) -> AbstractContextManager[Any]:
     """One BLAS thread for small problems: several cost more than they bring, and far more on a busy machine."""
-    return _controller().limit(limits=1) if variables <= SMALL else nullcontext()
+    return _thread_pools().limit(limits=1) if sum(problem.sizes) <= SMALL else nullcontext()
+
+
+@cache
+def _thread_pools() -> Any:
+    from threadpoolctl import ThreadpoolController
+
+    return ThreadpoolController()
