@@ -22,7 +22,7 @@ from lipopt.methods import Task, UpperBound
 from lipopt.problem import DerivativeProblem, Layer
 from lipopt.sdp import SDP
 
-SOLVED = [(n, n, 1) for n in (40, 80, 160)] + [(10, 20, 20, 1), (50, 50, 50, 1)]
+SOLVED = [(10, 20, 20, 1), (40, 40, 1), (50, 50, 50, 1), (80, 80, 1), (160, 160, 1)]  # by size of the matrix
 
 
 def random_problem(sizes: Sequence[int], seed: int = 0) -> DerivativeProblem:
@@ -53,7 +53,8 @@ def solve(sizes: Sequence[int], device: str | None = None, progress: bool = Fals
     found, seconds = timed(lambda: SDP(device=device)(Task(problem, problem, progress=report)))
     assert isinstance(found, UpperBound)
     gap = found.value / found.details["primal"] - 1
-    show("-".join(map(str, sizes)), found.value, f"{gap:.0e}", found.pop_lower, f"{seconds:.2f}")
+    name = "-".join(map(str, sizes)) if len(sizes) < 8 else f"{sizes[0]}, {len(sizes) - 2} hidden layers of {sizes[1]}"
+    show(name, found.value, f"{gap:.0e}", found.pop_lower, f"{seconds:.2f}")
 
 
 def compare_solvers(limit: float) -> None:

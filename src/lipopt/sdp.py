@@ -3,7 +3,7 @@
     vectors rounded to slopes <= POP optimum <= |C X| at the optimum = mu + sum of delta <= the bound that is reported
 
 Rounds of ascent alternate with the dual (dual.py), until the two are within the gap, nothing improves, or time is up.
-What is reported is always proved; if nothing can be proved, that is the path sum. The rank starts at 24 or less and is
+What is reported is always proved; if nothing can be proved, that is the path sum. The rank starts at 16 or less and is
 raised when the ascent ends with the gap still open, up to sqrt(2 n) + 1 for n variables: some optimum has that rank.
 
 For l1 the optimum is a maximum over inputs: a batch of problems that share everything but t. An input whose path sum is
@@ -32,7 +32,7 @@ from .problem import DerivativeProblem
 from .rounding import Array, up, up_float
 from .vector_network import State, VectorNetwork
 
-FIRST_RANK = 24  # of a large problem
+FIRST_RANK = 16  # of a large problem
 POWER = 30  # power iterations before the first look at the dual
 STAGES = (50, 100, 200)  # L-BFGS iterations between looks at the dual; the last repeats
 MOST_STAGES = 30
