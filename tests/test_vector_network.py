@@ -89,8 +89,9 @@ def test_depth(depth):
     assert result.upper <= result.details["primal"] * (1 + 1.1e-4)
 
 
-def test_bound_of_an_unconverged_search_holds():
-    problem = random_problem(3, depth=4, slopes="leaky", widest=5)
+@pytest.mark.parametrize("norm", ["linf", "l2", "l1"])
+def test_bound_of_an_unconverged_search_holds(norm):
+    problem = random_problem(3, norm=norm, depth=4, slopes="leaky", widest=5)
     found = SDP(gap=1e-12)(Task(problem, problem, deadline=time.monotonic() - 1))
     assert found.status == "time limit"
     assert enumerate_pop(problem) <= found.value <= path_sum_bound(problem)

@@ -254,8 +254,7 @@ class Dual:
     def _enough_delta(self, rest: Any, t: Any) -> Array | None:
         """delta = |g|, g the gradient of the quadratic form that is left, at its maximum over t; then raised as needed."""
         if self.separate:
-            needed = np.maximum(-self.backend.numpy(rest), 0.0)
-            return needed + FLOOR * needed.max() + SMALLEST
+            return np.maximum(-self.backend.numpy(rest), SMALLEST)
         for _ in range(POWER):
             g = rest @ t
             sizes = _sizes(g) if self.problem.norm == "linf" else 0 * _sizes(g) + (g * g).sum() ** 0.5

@@ -6,8 +6,8 @@ Rounds of ascent alternate with the dual (dual.py), until the two are within the
 What is reported is always proved; if nothing can be proved, that is the path sum. The rank starts at 16 or less and is
 raised when the ascent ends with the gap still open, up to sqrt(2 n) + 1 for n variables: some optimum has that rank.
 
-For l1 the optimum is a maximum over inputs: a batch of problems that share everything but t. An input whose path sum is
-below what is already proved for others is left out.
+For l1 the optimum is a maximum over inputs: batches of problems that share everything but t, those with the largest path
+sums first. Multipliers found for one input prove bounds for all; an input that is settled that way is not searched.
 """
 
 from __future__ import annotations
@@ -98,6 +98,9 @@ class SDP:
                         proofs.append(proof)
                         sums = np.minimum(sums, proof.bounds)
             left = left[BATCH:][sums[left[BATCH:]] > value]
+            if task.seconds_left <= 0:
+                value = float(np.max(sums[left], initial=value))
+                break
         return _upper_bound(task, value, low, proofs, _details(primal, state))
 
     def _search(self, network: VectorNetwork, cases: Sequence[_Case], task: Task) -> State:
