@@ -252,7 +252,9 @@ class _Search:
     seconds: dict[str, float] = field(default_factory=lambda: {"assembly": 0.0, "solve": 0.0, "tighten": 0.0, "certify": 0.0})
 
     def __post_init__(self) -> None:
-        sets = maximal_sets(self.polynomial.monomials, self.polynomial.variables)
+        monomials, degree = self.polynomial.monomials, self.polynomial.degree
+        _check_size(int(np.count_nonzero((monomials >= 0).sum(axis=1) == degree)), degree)
+        sets = maximal_sets(monomials, self.polynomial.variables)
         self.family = Family.of(sets, self.polynomial.variables)
         self.state: consensus.State | None = None
         self.best = (self.family, self.family.at_vertices(self.family.coefficients(self.polynomial)))
@@ -270,16 +272,16 @@ class _Search:
     def tighten(self, degree: int) -> None:
         """Solve, add the sets of up to `degree` variables that are violated most, and so on until that no longer helps."""
         _check_size(len(self.family.sets), degree)
-        self._extend(pad(self.family.sets, degree), None)
-        more, stalled = True, 0
-        while more and not self.finished:
+        self._extend(pad(self.family.sets, degree))
+        stalled = 0
+        while self.pattern.shape[0] and not self.finished:
             before = self.bound
-            last = self.pattern.shape[0] == 0
-            self._solve(self.method.tolerance * (1 if last else 10), LAST if last else ROUND)
+            self._solve(10 * self.method.tolerance, ROUND)
             self.task.progress(f"degree {degree}: {len(self.family.sets)} sets, bound {self.bound:.6g}")
             stalled = stalled + 1 if self.bound > before * (1 - GAIN) else 0
-            more = not last and not self.finished and stalled < STALLS and self._separate(degree)
-        if not self.finished and self.pattern.shape[0]:
+            if self.finished or stalled == STALLS or not self._separate(degree):
+                break
+        if not self.finished:
             self._solve(self.method.tolerance, LAST)
 
     def proof(self) -> Proof:
@@ -342,7 +344,7 @@ class _Search:
         chosen = np.argsort(-violation, kind="stable")[: max(0, min(violated, room))]
         if len(chosen):
             sets = maximal_sets(np.concatenate([self.family.sets, candidates.sets[chosen]]), self.family.variables)
-            self._extend(sets, (candidates, completed))
+            self._extend(sets, candidates, completed)
         self.seconds["tighten"] += time.perf_counter() - start
         return len(chosen) > 0
 
@@ -359,14 +361,16 @@ class _Search:
         self.all = Family.of(sets, variables)
         return self.all
 
-    def _extend(self, sets: Array, completed: tuple[Family, Array] | None) -> None:
-        """Go on with these sets, of which every one there is now is a part: moments as completed, multipliers where they were."""
+    def _extend(self, sets: Array, candidates: Family | None = None, completed: Array | None = None) -> None:
+        """Go on with these sets, each old one inside one of them: moments as they were or were completed, multipliers moved."""
         old, new = self.family, Family.of(sets, self.family.variables)
         if self.state is not None:
-            family, values = completed or (old, self.state.moments)
-            place = family.find(new.keys)
-            known = np.where(place >= 0, values[place], 0.0)
-            self.state = consensus.State(known, _moved(old, new, self.state.multipliers), self.state.weight)
+            moments = np.zeros(len(new.keys))
+            for family, values in ((candidates, completed), (old, self.state.moments)):
+                if family is not None and values is not None:
+                    place = family.find(new.keys)
+                    moments = np.where(place >= 0, values[place], moments)
+            self.state = consensus.State(moments, _moved(old, new, self.state.multipliers), self.state.weight)
         self.family = new
 
 

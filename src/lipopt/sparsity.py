@@ -208,14 +208,17 @@ def all_sets(rows: sp.csr_array, k: int) -> Array:
 
 
 def random_sets(rows: sp.csr_array, k: int, number: int, rng: np.random.Generator) -> Array:
-    """About that many sets of k variables in cliques, drawn at random."""
-    rows = rows[np.flatnonzero(np.diff(rows.indptr) >= k)]
+    """About that many sets of k variables in cliques, drawn at random, and all cliques that are smaller."""
+    small = np.diff(rows.indptr) < k
+    rest = all_sets(rows[np.flatnonzero(small)], k)
+    rows = rows[np.flatnonzero(~small)]
     sizes = np.diff(rows.indptr)
     weight = np.array([float(comb(int(n), k)) for n in sizes])
     clique = rng.choice(len(sizes), number, p=weight / weight.sum())
     place = np.sort(rng.integers(0, sizes[clique][:, None], (number, k)), axis=1)
     distinct = (np.diff(place, axis=1) > 0).all(axis=1)
-    return np.sort(rows.indices[rows.indptr[clique[distinct]][:, None] + place[distinct]].astype(np.int64), axis=1)
+    drawn = rows.indices[rows.indptr[clique[distinct]][:, None] + place[distinct]].astype(np.int64)
+    return np.concatenate([np.sort(drawn, axis=1), rest])
 
 
 def pad(sets: Array, k: int) -> Array:
