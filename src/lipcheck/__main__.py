@@ -89,8 +89,8 @@ def describe(network: Network) -> str:
         if isinstance(node, Input):
             lines.append(f"node {i}: input, {node.size} ({' x '.join(map(str, node.shape))})")
         elif isinstance(node, Affine):
-            stored = sum(len(row) for matrix in node.matrices for row in matrix.rows)
-            lines.append(f"node {i}: affine, {node.size}, from {', '.join(map(str, node.sources))}, {stored} weights")
+            stored = sum(len(row) for _, matrix in node.inputs for row in matrix.rows)
+            lines.append(f"node {i}: affine, {node.size}, from {', '.join(str(s) for s, _ in node.inputs)}, {stored} weights")
         elif isinstance(node, Activation):
             lines.append(f"node {i}: {node.kind}, {node.size}, from {node.source}")
     return "\n".join(lines)

@@ -16,7 +16,7 @@ from .failures import LimitExceeded
 try:
     import flint
 except ImportError:
-    flint = None
+    flint = None  # type: ignore[assignment]
 
 MOST_ENTRIES = 50_000_000  # of a matrix
 FLINT_FROM = 100_000  # multiplications from which converting to flint's matrices pays
@@ -62,9 +62,6 @@ class Matrix:
         integers, exponent = align(vector)
         unit = power(self.exponent + exponent)
         return [sum(v * integers[j] for j, v in row.items()) * unit for row in self.rows]
-
-    def entry(self, i: int, j: int) -> Fraction:
-        return self.rows[i].get(j, 0) * power(self.exponent)
 
 
 def power(exponent: int) -> Fraction:

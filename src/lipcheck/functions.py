@@ -125,6 +125,14 @@ def normal(x: Fraction) -> Interval:
     return UNIT.over(2) + DENSITY * decay(half_square) * total
 
 
+def _tanh(x: Fraction) -> Interval:
+    return sigmoid(2 * x) - sigmoid(-2 * x)
+
+
+def _softsign(x: Fraction) -> Interval:
+    return Interval.around(x / (1 + abs(x)))
+
+
 def _erf(x: Fraction) -> Interval:
     """2 Phi(sqrt(2) x) - 1."""
     at = ROOT_TWO * Interval.around(x)
@@ -140,7 +148,7 @@ def _gelu_slope(x: Fraction) -> Interval:
     return normal(x) + Interval.around(x) * DENSITY * decay(x * x / 2)
 
 
-def _gelu_tanh_parts(x: Fraction) -> tuple[Interval, Interval]:
+def _gelu_tanh_gate(x: Fraction) -> tuple[Interval, Interval]:
     """sigmoid(v) and sigmoid(-v), v = 2 sqrt(2 / pi) (x + 0.044715 x^3)."""
     v = GELU_TANH_SCALE * Interval.around(x + CUBIC * x**3)
     low, high = Fraction(v.lo, ONE), Fraction(v.hi, ONE)
@@ -148,7 +156,7 @@ def _gelu_tanh_parts(x: Fraction) -> tuple[Interval, Interval]:
 
 
 def _gelu_tanh_slope(x: Fraction) -> Interval:
-    s, rest = _gelu_tanh_parts(x)
+    s, rest = _gelu_tanh_gate(x)
     return s + Interval.around(x * (1 + 3 * CUBIC * x**2)) * s * rest * GELU_TANH_SCALE
 
 
@@ -207,6 +215,8 @@ def _leaky(alpha: Fraction) -> Function:
 
 def _clip(low: Fraction | None, high: Fraction | None) -> Function:
     """None stands for an infinite end."""
+    if low is not None and high is not None and low > high:
+        raise Malformed("activation 'clip' needs low <= high")
 
     def value(x: Fraction) -> Fraction:
         x = x if low is None else max(x, low)
@@ -246,14 +256,15 @@ def _exponential(left: Fraction, right: Fraction, scale: Fraction = Fraction(1))
 
 
 def _gated(
-    value: Callable[[Fraction], Interval],
+    gate: Callable[[Fraction], Interval],
     slope: Callable[[Fraction], Interval],
     turns: Sequence[str],
     scale: Fraction = Fraction(1),
 ) -> Function:
-    """A smooth function with slopes 0 and 1 far away; the turning points of its slope are right to 20 digits."""
+    """x gate(x), with slopes 0 and 1 far away; the turning points of its slope are right to 20 digits."""
     error = Fraction(1, 10**19)
-    return Function(value, [], [slope], (ZERO, WHOLE), [(Fraction(t) - error, Fraction(t) + error) for t in turns], scale)
+    ends = [(Fraction(t) - error, Fraction(t) + error) for t in turns]
+    return Function(lambda x: Interval.around(x) * gate(x), [], [slope], (ZERO, WHOLE), ends, scale)
 
 
 ZERO, HALF, WHOLE = Fraction(0), Fraction(1, 2), Fraction(1)
@@ -262,50 +273,44 @@ GELU_TURNS = ("-1.41421356237309504880", "1.41421356237309504880")
 GELU_TANH_TURNS = ("-1.41850400879082835555", "1.41850400879082835555")
 MISH_TURNS = ("-2.25637639636079312001", "1.49057117948542845929")
 
-FUNCTIONS: dict[str, Callable[..., Function]] = {
-    "relu": lambda: _leaky(ZERO),
-    "abs": lambda: _leaky(-WHOLE),
-    "leaky_relu": _leaky,
-    "clip": _clip,
-    "hard_sigmoid": _hard_sigmoid,
-    "hard_swish": _hard_swish,
-    "elu": lambda alpha: _exponential(alpha, WHOLE),
-    "selu": lambda alpha, gamma: _exponential(alpha * gamma, gamma),
-    "celu": lambda alpha: _exponential(WHOLE, WHOLE, 1 / alpha),
-    "softplus": lambda beta: Function(_softplus, [], [sigmoid], (ZERO, WHOLE), scale=beta),
-    "softsign": lambda: _peaked(lambda x: Interval.around(x / (1 + abs(x))), lambda x: Interval.around((1 + abs(x)) ** -2)),
-    "sigmoid": lambda: _peaked(sigmoid, _bump),
-    "tanh": lambda: _peaked(lambda x: sigmoid(2 * x) - sigmoid(-2 * x), lambda x: Interval.around(4) * _bump(2 * x)),
-    "erf": lambda: _peaked(_erf, lambda x: ERF_SLOPE * decay(x * x)),
-    "silu": lambda beta: _gated(lambda x: Interval.around(x) * sigmoid(x), _silu_slope, SILU_TURNS, beta),
-    "gelu": lambda beta: _gated(lambda x: Interval.around(x) * normal(x), _gelu_slope, GELU_TURNS, beta),
-    "gelu_tanh": lambda: _gated(lambda x: Interval.around(x) * _gelu_tanh_parts(x)[0], _gelu_tanh_slope, GELU_TANH_TURNS),
-    "mish": lambda: _gated(lambda x: Interval.around(x) * _mish_gate(x)[0], _mish_slope, MISH_TURNS),
+
+@dataclass(frozen=True)
+class Kind:
+    build: Callable[..., Function]
+    parameters: tuple[str, ...] = ()
+    positive: str | None = None  # the parameter that must be
+
+
+KINDS = {
+    "relu": Kind(lambda: _leaky(ZERO)),
+    "abs": Kind(lambda: _leaky(-WHOLE)),
+    "leaky_relu": Kind(_leaky, ("alpha",)),
+    "clip": Kind(_clip, ("low", "high")),
+    "hard_sigmoid": Kind(_hard_sigmoid, ("alpha", "beta"), "alpha"),
+    "hard_swish": Kind(_hard_swish),
+    "elu": Kind(lambda alpha: _exponential(alpha, WHOLE), ("alpha",)),
+    "selu": Kind(lambda alpha, gamma: _exponential(alpha * gamma, gamma), ("alpha", "gamma")),
+    "celu": Kind(lambda alpha: _exponential(WHOLE, WHOLE, 1 / alpha), ("alpha",), "alpha"),
+    "softplus": Kind(lambda beta: Function(_softplus, [], [sigmoid], (ZERO, WHOLE), scale=beta), ("beta",), "beta"),
+    "softsign": Kind(lambda: _peaked(_softsign, lambda x: Interval.around((1 + abs(x)) ** -2))),
+    "sigmoid": Kind(lambda: _peaked(sigmoid, _bump)),
+    "tanh": Kind(lambda: _peaked(_tanh, lambda x: Interval.around(4) * _bump(2 * x))),
+    "erf": Kind(lambda: _peaked(_erf, lambda x: ERF_SLOPE * decay(x * x))),
+    "silu": Kind(lambda beta: _gated(sigmoid, _silu_slope, SILU_TURNS, beta), ("beta",), "beta"),
+    "gelu": Kind(lambda beta: _gated(normal, _gelu_slope, GELU_TURNS, beta), ("beta",), "beta"),
+    "gelu_tanh": Kind(lambda: _gated(lambda x: _gelu_tanh_gate(x)[0], _gelu_tanh_slope, GELU_TANH_TURNS)),
+    "mish": Kind(lambda: _gated(lambda x: _mish_gate(x)[0], _mish_slope, MISH_TURNS)),
 }
-PARAMETERS: dict[str, tuple[str, ...]] = {
-    "leaky_relu": ("alpha",),
-    "clip": ("low", "high"),
-    "hard_sigmoid": ("alpha", "beta"),
-    "elu": ("alpha",),
-    "selu": ("alpha", "gamma"),
-    "celu": ("alpha",),
-    "softplus": ("beta",),
-    "silu": ("beta",),
-    "gelu": ("beta",),
-}
-POSITIVE = {"hard_sigmoid": "alpha", "celu": "alpha", "softplus": "beta", "silu": "beta", "gelu": "beta"}
 
 
 @cache
-def function(kind: str, parameters: tuple[Fraction | None, ...]) -> Function:
-    """An activation with its parameters in the order of PARAMETERS."""
-    named = dict(zip(PARAMETERS.get(kind, ()), parameters, strict=True))
-    positive = named.get(POSITIVE.get(kind, ""), WHOLE)
+def function(kind: str, values: tuple[Fraction | None, ...]) -> Function:
+    """An activation with the values of its parameters."""
+    named = dict(zip(KINDS[kind].parameters, values, strict=True))
+    positive = named.get(KINDS[kind].positive or "", WHOLE)
     if positive is None or positive <= 0:
-        raise Malformed(f"activation '{kind}' needs {POSITIVE[kind]} > 0")
-    if kind == "clip" and named["low"] is not None and named["high"] is not None and named["low"] > named["high"]:
-        raise Malformed("activation 'clip' needs low <= high")
-    return FUNCTIONS[kind](**named)
+        raise Malformed(f"activation '{kind}' needs {KINDS[kind].positive} > 0")
+    return KINDS[kind].build(**named)
 
 
 def slope_range(f: Function, lo: Fraction | None = None, hi: Fraction | None = None) -> tuple[Fraction, Fraction]:

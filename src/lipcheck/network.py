@@ -6,23 +6,20 @@ import hashlib
 import json
 import re
 from array import array
-from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from functools import cached_property
 from math import prod
 from pathlib import Path
 from typing import Any, TypeAlias
 
 from .exact import MOST_ENTRIES, Matrix, power
 from .failures import LimitExceeded, Malformed
-from .functions import FUNCTIONS, PARAMETERS, Function, function
+from .functions import KINDS, Function, function
 
 FORMAT = "lipopt-network-1"
 MOST_BYTES = 2**31
-MOST_NODES = 100_000
-FLOATS = {"F32": ("I", 8, 23), "F64": ("Q", 11, 52)}  # type code of the bits; bits of exponent and fraction
-INTEGERS = {"I32": "i", "I64": "q"}
+TYPES = {"F32": "I", "F64": "Q", "I32": "i", "I64": "q"}  # type codes; floats are taken as their bits
+FLOATS = {"F32": (8, 23), "F64": (11, 52)}  # bits of exponent and fraction
 HEXADECIMAL = re.compile(r"(-?)0x([01])\.([0-9a-f]{1,13})p([+-]\d{1,4})")
 
 
@@ -37,8 +34,7 @@ class Input:
 
 @dataclass(frozen=True)
 class Affine:
-    sources: tuple[int, ...]
-    matrices: tuple[Matrix, ...]
+    inputs: list[tuple[int, Matrix]]  # source and matrix
     bias: list[Fraction]
 
     @property
@@ -65,9 +61,34 @@ class Network:
     nodes: list[Node]
     sha256: str
 
-    @cached_property
-    def read_by_activation(self) -> set[int]:
-        return {node.source for node in self.nodes if isinstance(node, Activation)}
+
+@dataclass(frozen=True)
+class Tensor:
+    dtype: str
+    shape: tuple[int, ...]
+    data: bytes
+
+    def words(self) -> list[int]:
+        """The entries, floats as their bits."""
+        values = array(TYPES[self.dtype])
+        values.frombytes(self.data)
+        if array("H", [1]).tobytes() == b"\0\1":
+            values.byteswap()  # files are little-endian
+        return list(values)
+
+    def numbers(self) -> list[tuple[int, int]]:
+        """(n, e) for every float n 2^e."""
+        exponent_bits, fraction_bits = FLOATS[self.dtype]
+        top, hidden = (1 << exponent_bits) - 1, 1 << fraction_bits
+        lowest = 2 - (top >> 1) - fraction_bits - 1
+        result = []
+        for word in self.words():
+            fraction, exponent = word & (hidden - 1), (word >> fraction_bits) & top
+            if exponent == top:
+                raise Malformed("a weight or parameter is NaN or infinite")
+            fraction += hidden if exponent else 0
+            result.append((-fraction if word >> (exponent_bits + fraction_bits) else fraction, lowest + max(exponent - 1, 0)))
+        return result
 
 
 def read_bytes(path: str, most: int) -> bytes:
@@ -81,15 +102,13 @@ def read_bytes(path: str, most: int) -> bytes:
 
 def read_network(path: str) -> Network:
     data = read_bytes(path, MOST_BYTES)
+    nodes: list[Node] = []
     try:
         tensors, document = _open(data)
-        entries = _json(document)
-        if entries["format"] != FORMAT:
+        graph = _json(document)
+        if graph["format"] != FORMAT:
             raise Malformed(f"the network's format is not {FORMAT}")
-        if len(entries["nodes"]) > MOST_NODES:
-            raise LimitExceeded(f"a network of more than {MOST_NODES} nodes")
-        nodes: list[Node] = []
-        for i, entry in enumerate(entries["nodes"]):
+        for i, entry in enumerate(graph["nodes"]):
             nodes.append(_node(i, entry, nodes, tensors))
     except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
         raise Malformed(f"the network file is not valid: {type(error).__name__} {error}") from None
@@ -108,42 +127,6 @@ def _json(text: bytes | str) -> Any:
     return json.loads(text, object_pairs_hook=once)
 
 
-@dataclass(frozen=True)
-class Tensor:
-    dtype: str
-    shape: tuple[int, ...]
-    data: bytes
-
-    def words(self, code: str) -> Sequence[int]:
-        values = array(code)
-        values.frombytes(self.data)
-        if array("H", [1]).tobytes() == b"\0\1":
-            values.byteswap()  # files are little-endian
-        return values
-
-    def integers(self) -> list[int]:
-        return list(self.words(INTEGERS[self.dtype]))
-
-    def numbers(self, infinite: bool = False) -> list[tuple[int, int] | None]:
-        """(n, e) for n 2^e, read from the bits of a float; None for an infinite one, where that is allowed."""
-        code, exponent_bits, fraction_bits = FLOATS[self.dtype]
-        top = (1 << exponent_bits) - 1
-        base = 1 - (top >> 1) - fraction_bits
-        result: list[tuple[int, int] | None] = []
-        for word in self.words(code):
-            fraction, exponent = word & ((1 << fraction_bits) - 1), (word >> fraction_bits) & top
-            if exponent == top and (fraction or not infinite):
-                raise Malformed("a weight or parameter is NaN or infinite")
-            if exponent:
-                fraction |= 1 << fraction_bits
-            sign = -1 if word >> (fraction_bits + exponent_bits) else 1
-            result.append(None if exponent == top else (sign * fraction, base + max(exponent, 1) - 1))
-        return result
-
-    def fractions(self, infinite: bool = False) -> list[Fraction | None]:
-        return [None if pair is None else pair[0] * power(pair[1]) for pair in self.numbers(infinite)]
-
-
 def _open(data: bytes) -> tuple[dict[str, Tensor], str]:
     """The tensors of a safetensors file, and the document in its metadata."""
     start = 8 + int.from_bytes(data[:8], "little")
@@ -153,10 +136,9 @@ def _open(data: bytes) -> tuple[dict[str, Tensor], str]:
     document = header.pop("__metadata__")["lipopt"]
     tensors = {}
     for name, entry in header.items():
-        begin, end = entry["data_offsets"]
+        begin, end = (_count(n) for n in entry["data_offsets"])
         shape = tuple(_count(n) for n in entry["shape"])
-        width = {"F32": 4, "I32": 4, "F64": 8, "I64": 8}[entry["dtype"]]
-        if not 0 <= begin <= end <= len(data) - start or prod(shape) * width != end - begin:
+        if not begin <= end <= len(data) - start or prod(shape) * array(TYPES[entry["dtype"]]).itemsize != end - begin:
             raise Malformed(f"tensor '{name}' does not fit its place in the file")
         tensors[name] = Tensor(entry["dtype"], shape, data[start + begin : start + end])
     return tensors, document
@@ -176,21 +158,13 @@ def _node(i: int, entry: dict[str, Any], before: list[Node], tensors: dict[str, 
         node = Input(tuple(_count(n) for n in entry["shape"]))
     elif entry["op"] == "affine":
         node = _affine(i, entry, before, tensors)
-    elif entry["op"] == "activation":
+    elif entry["op"] == "activation" and entry["kind"] in KINDS:
         source = _source(entry["source"], before)
-        names = PARAMETERS.get(entry["kind"], ())
-        if entry["kind"] not in FUNCTIONS or sorted([*entry["numbers"], *entry["arrays"]]) != sorted(names):
-            raise Malformed(f"node {i}: an activation or its parameters are not known")
-        size = before[source].size
-        columns = [_parameter(i, name, entry, size, tensors) for name in names]
-        parameters = zip(*columns, strict=True) if columns else [()] * size
-        node = Activation(source, entry["kind"], [function(entry["kind"], p) for p in parameters])
+        node = Activation(source, entry["kind"], _functions(i, entry, before[source].size, tensors))
     else:
-        raise Malformed(f"node {i} is neither input, affine nor activation")
-    if node.size == 0:
-        raise Malformed(f"node {i} is empty")
-    if node.size > MOST_ENTRIES:
-        raise LimitExceeded(f"node {i} has more than {MOST_ENTRIES} entries")
+        raise Malformed(f"node {i} is of a kind that is not known")
+    if not 0 < node.size <= MOST_ENTRIES:
+        raise LimitExceeded(f"node {i} has {node.size} entries; 1 to {MOST_ENTRIES} are allowed")
     return node
 
 
@@ -201,61 +175,63 @@ def _source(value: Any, before: list[Node]) -> int:
 
 
 def _affine(i: int, entry: dict[str, Any], before: list[Node], tensors: dict[str, Tensor]) -> Affine:
-    bias = [Fraction(b or 0) for b in tensors[f"{i}.bias"].fractions()]
-    sources = tuple(_source(s, before) for s in entry["sources"])
+    bias = [n * power(e) for n, e in tensors[f"{i}.bias"].numbers()]
+    sources = [_source(s, before) for s in entry["sources"]]
     if len(set(sources)) != len(sources) or tensors[f"{i}.bias"].shape != (len(bias),):
         raise Malformed(f"node {i} names a source twice, or its bias is not a vector")
-    matrices = []
+    inputs = []
     for k, (source, layout) in enumerate(zip(sources, entry["layouts"], strict=True)):
-        shape = (len(bias), before[source].size)
-        if prod(shape) > MOST_ENTRIES and layout == "dense":
-            raise LimitExceeded(f"node {i} has a matrix with more than {MOST_ENTRIES} entries")
-        triplets = {"dense": _dense, "csr": _csr}[layout](f"{i}.{k}", shape, tensors)
-        matrices.append(_matrix(triplets, shape))
-    return Affine(sources, tuple(matrices), bias)
+        read = {"dense": _dense, "csr": _csr}[layout]
+        inputs.append((source, read(f"{i}.{k}", (len(bias), before[source].size), tensors)))
+    return Affine(inputs, bias)
 
 
-def _matrix(triplets: Iterator[tuple[int, int, tuple[int, int]]], shape: tuple[int, int]) -> Matrix:
-    stored = [(i, j, n, e) for i, j, (n, e) in triplets if n]
-    exponent = min((e for _, _, _, e in stored), default=0)
-    rows: list[dict[int, int]] = [{} for _ in range(shape[0])]
-    for i, j, n, e in stored:
-        rows[i][j] = rows[i].get(j, 0) + (n << (e - exponent))
-    return Matrix(rows, shape[1], exponent)
-
-
-def _dense(prefix: str, shape: tuple[int, int], tensors: dict[str, Tensor]) -> Iterator[tuple[int, int, Any]]:
+def _dense(prefix: str, shape: tuple[int, int], tensors: dict[str, Tensor]) -> Matrix:
     tensor = tensors[f"{prefix}.dense"]
     if tensor.shape != shape:
         raise Malformed(f"the matrix {prefix} does not fit its nodes")
-    return ((*divmod(position, shape[1]), pair) for position, pair in enumerate(tensor.numbers()))
+    places = [divmod(k, shape[1]) for k in range(prod(shape))]
+    return _matrix(places, tensor.numbers(), shape)
 
 
-def _csr(prefix: str, shape: tuple[int, int], tensors: dict[str, Tensor]) -> Iterator[tuple[int, int, Any]]:
+def _csr(prefix: str, shape: tuple[int, int], tensors: dict[str, Tensor]) -> Matrix:
     data = tensors[f"{prefix}.data"].numbers()
-    columns, starts = tensors[f"{prefix}.indices"].integers(), tensors[f"{prefix}.indptr"].integers()
+    columns, starts = tensors[f"{prefix}.indices"].words(), tensors[f"{prefix}.indptr"].words()
     valid = len(starts) == shape[0] + 1 and starts[0] == 0 and starts[-1] == len(data) == len(columns)
     if not valid or starts != sorted(starts) or any(not 0 <= j < shape[1] for j in columns):
         raise Malformed(f"the sparse matrix {prefix} is inconsistent")
-    return ((i, columns[k], data[k]) for i in range(shape[0]) for k in range(starts[i], starts[i + 1]))
+    places = [(i, j) for i in range(shape[0]) for j in columns[starts[i] : starts[i + 1]]]
+    return _matrix(places, data, shape)
 
 
-def _parameter(i: int, name: str, entry: dict[str, Any], size: int, tensors: dict[str, Tensor]) -> list[Fraction | None]:
-    """The values of a parameter, one a neuron; None if infinite, as the bounds of clip may be."""
-    infinite = {"low": "-inf", "high": "inf"}.get(name)
-    if name in entry["numbers"]:
-        text = entry["numbers"][name]
-        return [None if text == infinite else _hexadecimal(text)] * size
-    tensor = tensors[f"{i}.{name}"]
-    if tensor.shape != (size,) or tensor.dtype != "F64":
-        raise Malformed(f"parameter '{name}' of node {i} does not have one float64 entry a neuron")
-    wrong = {"-inf": 0x7FF << 52, "inf": 0xFFF << 52}.get(str(infinite))
-    if wrong in tensor.words("Q"):
-        raise Malformed(f"parameter '{name}' of node {i} is infinite")
-    return tensor.fractions(infinite is not None)
+def _matrix(places: list[tuple[int, int]], numbers: list[tuple[int, int]], shape: tuple[int, int]) -> Matrix:
+    exponent = min((e for n, e in numbers if n), default=0)
+    rows: list[dict[int, int]] = [{} for _ in range(shape[0])]
+    for (i, j), (n, e) in zip(places, numbers, strict=True):
+        if n:
+            rows[i][j] = rows[i].get(j, 0) + (n << (e - exponent))
+    return Matrix(rows, shape[1], exponent)
 
 
-def _hexadecimal(text: str) -> Fraction:
+def _functions(i: int, entry: dict[str, Any], size: int, tensors: dict[str, Tensor]) -> list[Function]:
+    names = KINDS[entry["kind"]].parameters
+    if sorted([*entry["numbers"], *entry["arrays"]]) != sorted(names):
+        raise Malformed(f"the parameters of node {i} are not {names}")
+    columns: list[list[Fraction | None]] = []
+    for name in names:
+        if name in entry["numbers"]:
+            columns.append([_hexadecimal(name, entry["numbers"][name])] * size)
+        elif tensors[f"{i}.{name}"].shape != (size,):
+            raise Malformed(f"parameter '{name}' of node {i} does not have one entry a neuron")
+        else:
+            columns.append([n * power(e) for n, e in tensors[f"{i}.{name}"].numbers()])
+    return [function(entry["kind"], values) for values in (zip(*columns, strict=True) if names else [()] * size)]
+
+
+def _hexadecimal(name: str, text: str) -> Fraction | None:
+    """The number that C99 writes so; None for an infinite bound of clip."""
+    if (name, text) in (("low", "-inf"), ("high", "inf")):
+        return None
     match = HEXADECIMAL.fullmatch(text)
     if match is None:
         raise Malformed(f"{text!r} is not a hexadecimal float")

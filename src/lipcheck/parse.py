@@ -59,7 +59,7 @@ Functional: TypeAlias = dict[int, Fraction]
 @dataclass(frozen=True)
 class Part:
     row: int | None  # None: all
-    input: int | None
+    inputs: list[int] | None
     neurons: list[tuple[int, list[int]]]  # by node
     terms: list[tuple[Functional | None, Rule]]  # None: what the others leave
 
@@ -140,6 +140,17 @@ class Lines:
         self.ascending(values[2::2])
         return {i: n * unit for i, n in zip(values[2::2], values[3::2], strict=True)}
 
+    def indices(self, keyword: str) -> list[int] | None:
+        """A count and as many ascending indices, or None for *."""
+        if self.position < len(self.lines) and self.lines[self.position] == keyword.encode() + b" *":
+            self.position += 1
+            return None
+        count, *values = self.integers(keyword)
+        if len(values) != count:
+            self.fail(f"'{keyword}' is * or a count and as many indices")
+        self.ascending(values)
+        return values
+
     def ascending(self, indices: Sequence[int]) -> None:
         if any(a >= b for a, b in zip([-1, *indices], indices, strict=False)):
             self.fail("indices are not ascending from 0")
@@ -175,10 +186,10 @@ def _relaxation(lines: Lines) -> tuple[int, tuple[list[Fraction], list[Fraction]
 
 
 def _part(lines: Lines) -> Part:
-    place = re.fullmatch(rb"(\*|[0-9]{1,9}) (\*|[0-9]{1,9})", lines.rest("part"))
-    if place is None:
-        lines.fail("'part' is followed by a row and an input, or * for all")
-    row, column = (None if token == b"*" else int(token) for token in place.groups())
+    row = lines.indices("part")
+    if row is not None and len(row) != 1:
+        lines.fail("'part' is followed by * or one row")
+    inputs = lines.indices("inputs")
     neurons = [_neurons(lines) for _ in range(lines.count("variables"))]
     lines.ascending([node for node, _ in neurons])
     lengths = [len(indices) for _, indices in neurons]
@@ -189,7 +200,7 @@ def _part(lines: Lines) -> Part:
     for k in range(count):
         functional = lines.pairs("functional") if k < count - 1 else None
         terms.append((functional, _rule(lines, lengths)))
-    return Part(row, column, neurons, terms)
+    return Part(None if row is None else row[0], inputs, neurons, terms)
 
 
 def _neurons(lines: Lines) -> tuple[int, list[int]]:

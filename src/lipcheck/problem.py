@@ -70,7 +70,7 @@ def node_bounds(network: Network, certificate: Certificate) -> list[Bounds]:
             bounds.append((lower, upper))
         elif isinstance(node, Affine):
             low, high = _affine_bounds(node, bounds)
-            if certificate.relaxations and i in network.read_by_activation:
+            if certificate.relaxations:
                 low, high = _cut(low, high, *backward.bounds(i, _undecided(network, i, low, high), bounds[0]))
             bounds.append(([down(x, FINE) for x in low], [up(x, FINE) for x in high]))
         else:
@@ -89,7 +89,7 @@ def node_bounds(network: Network, certificate: Certificate) -> list[Bounds]:
 
 def _affine_bounds(node: Affine, bounds: Sequence[Bounds]) -> Bounds:
     low, high = list(node.bias), list(node.bias)
-    for source, matrix in zip(node.sources, node.matrices, strict=True):
+    for source, matrix in node.inputs:
         size = len(bounds[source][0])
         ends, exponent = align([*bounds[source][0], *bounds[source][1]])
         unit = power(matrix.exponent + exponent)
@@ -144,7 +144,7 @@ class Backward:
             rows, node = pending.pop(k), self.network.nodes[k]
             if isinstance(node, Affine):
                 total = _sum(total, rows.times(node.bias))
-                earlier = {source: multiply(rows, m) for source, m in zip(node.sources, node.matrices, strict=True)}
+                earlier = {source: multiply(rows, m) for source, m in node.inputs}
             else:
                 assert isinstance(node, Activation)
                 positive, negative = _signs(rows)
@@ -179,7 +179,7 @@ def build_problem(network: Network, ranges: dict[int, Bounds], W: Matrix, part: 
     for i, node in enumerate(network.nodes):
         if isinstance(node, Affine):
             total = Matrix([{} for _ in range(node.size)], width, 0)
-            for source, matrix in zip(node.sources, node.matrices, strict=True):
+            for source, matrix in node.inputs:
                 total = total + multiply(matrix, values[source])
             values.append(total)
         else:
@@ -203,9 +203,9 @@ def build_problem(network: Network, ranges: dict[int, Bounds], W: Matrix, part: 
 def _variable_numbers(network: Network, part: Part) -> tuple[int, dict[tuple[int, int], int]]:
     """The number of inputs, and the number of every variable by node and place."""
     size = network.nodes[0].size
-    if part.input is not None and part.input >= size:
-        raise Malformed(f"input {part.input} is out of range")
-    numbers = {(0, j): k for k, j in enumerate(range(size) if part.input is None else [part.input])}
+    if part.inputs and part.inputs[-1] >= size:
+        raise Malformed(f"input {part.inputs[-1]} is out of range")
+    numbers = {(0, j): k for k, j in enumerate(range(size) if part.inputs is None else part.inputs)}
     inputs = len(numbers)
     for i, indices in part.neurons:
         node = network.nodes[i] if i < len(network.nodes) else None
@@ -245,7 +245,7 @@ def _slack(network: Network, ranges: dict[int, Bounds], W: Matrix, spread: dict[
             sizes.append([Fraction(1)] * node.size)
         elif isinstance(node, Affine):
             total = [ZERO] * node.size
-            for source, matrix in zip(node.sources, node.matrices, strict=True):
+            for source, matrix in node.inputs:
                 total = _sum(total, abs(matrix).times(sizes[source]))
             sizes.append(total)
         else:
@@ -256,7 +256,7 @@ def _slack(network: Network, ranges: dict[int, Bounds], W: Matrix, spread: dict[
     for i in range(len(network.nodes) - 1, 0, -1):
         node = network.nodes[i]
         if isinstance(node, Affine):
-            for source, matrix in zip(node.sources, node.matrices, strict=True):
+            for source, matrix in node.inputs:
                 gradient[source] = _sum(gradient[source], abs(matrix).transpose().times(gradient[i]))
         elif isinstance(node, Activation):
             slack += sum(h * y * g for h, y, g in zip(spread[i], sizes[node.source], gradient[i], strict=True))

@@ -8,7 +8,7 @@ from fractions import Fraction
 
 from .exact import Matrix, align, decimal, diagonal, gram_rows, multiply, power, root_up
 from .failures import LimitExceeded, Malformed, Rejected
-from .network import Activation, Affine, Input, Network
+from .network import Affine, Input, Network
 from .parse import Certificate, Factor, Functional, Part, PathSum, Product, Products, Rule, Sdp
 from .problem import ZERO, Bounds, Problem, build_problem, output_rows, slope_ranges
 
@@ -43,17 +43,17 @@ def check(network: Network, certificate: Certificate) -> None:
 def _check_cover(certificate: Certificate, inputs: int) -> None:
     """Whether the parts are all cases of the claim."""
     rows = {part.row for part in certificate.parts}
-    columns = {part.input for part in certificate.parts}
+    partial = [part.inputs for part in certificate.parts if part.inputs is not None]
     count = len(certificate.outputs)
     if any(row is not None and row >= count for row in rows):
         raise Malformed("a part names a row that is not there")
     every_row = None in rows or len(rows) == count
-    every_input = None in columns or len(columns) == inputs
+    every_input = len(partial) < len(certificate.parts) or set().union(*partial) == set(range(inputs))
     whole_rows = rows == {None} or count == 1
     covered = {
-        "linf": columns == {None} and every_row,
+        "linf": not partial and every_row,
         "l1": whole_rows and every_input,
-        "l2": whole_rows and columns == {None},
+        "l2": whole_rows and not partial,
     }
     if not certificate.parts or not covered[certificate.norm]:
         raise Rejected("the parts do not cover the claim")
@@ -117,62 +117,19 @@ def operator_norm(matrix: Matrix, norm: str) -> Fraction:
 
 
 def product(rule: Product, network: Network, ranges: dict[int, Bounds], W: Matrix, norm: str) -> Fraction:
-    used = _used(network, ranges, W)
-    unproved = set(rule.norms)
     numbers: list[Fraction] = []
     for i, node in enumerate(network.nodes):
         if isinstance(node, Input):
             numbers.append(Fraction(1))
         elif isinstance(node, Affine):
-            total = ZERO
-            for k, (source, matrix) in enumerate(zip(node.sources, node.matrices, strict=True)):
-                matrix = _restricted(matrix, used[i], used[source])
-                if (i, k) in rule.norms and norm == "l2":
-                    unproved.remove((i, k))
-                    total += _proved_norm(matrix, *rule.norms[i, k]) * numbers[source]
-                else:
-                    total += operator_norm(matrix, norm) * numbers[source]
-            numbers.append(total)
+            norms = [
+                _proved_norm(matrix, *rule.norms[i, k]) if norm == "l2" and (i, k) in rule.norms else operator_norm(matrix, norm)
+                for k, (_, matrix) in enumerate(node.inputs)
+            ]
+            numbers.append(sum((v * numbers[source] for v, (source, _) in zip(norms, node.inputs, strict=True)), ZERO))
         else:
-            slopes = [max(abs(a), abs(b)) for a, b, u in zip(*ranges[i], used[i], strict=True) if u]
-            numbers.append(max(slopes, default=ZERO) * numbers[node.source])
-    if unproved:
-        raise Malformed("a norm is given for a matrix that is not there, or that needs none")
-    return operator_norm(_restricted(W, [True] * len(W.rows), used[-1]), norm) * numbers[-1]
-
-
-def _used(network: Network, ranges: dict[int, Bounds], W: Matrix) -> list[list[bool]]:
-    """For every node, the entries that the input reaches and the objective uses."""
-    reached: list[list[bool]] = []
-    for i, node in enumerate(network.nodes):
-        if isinstance(node, Input):
-            reached.append([True] * node.size)
-        elif isinstance(node, Affine):
-            pairs = list(zip(node.sources, node.matrices, strict=True))
-            reached.append([any(v and reached[s][j] for s, m in pairs for j, v in m.rows[k].items()) for k in range(node.size)])
-        else:
-            slopes = zip(*ranges[i], strict=True)
-            reached.append([r and (low, high) != (0, 0) for r, (low, high) in zip(reached[node.source], slopes, strict=True)])
-    used = [[False] * node.size for node in network.nodes]
-    for row in W.rows:
-        for j, v in row.items():
-            used[-1][j] |= v != 0
-    for i in range(len(network.nodes) - 1, -1, -1):
-        node = network.nodes[i]
-        used[i] = [u and r for u, r in zip(used[i], reached[i], strict=True)]
-        if isinstance(node, Affine):
-            for source, matrix in zip(node.sources, node.matrices, strict=True):
-                for j in {j for row, u in zip(matrix.rows, used[i], strict=True) if u for j, v in row.items() if v}:
-                    used[source][j] = True
-        elif isinstance(node, Activation):
-            used[node.source] = [a or b for a, b in zip(used[node.source], used[i], strict=True)]
-    return used
-
-
-def _restricted(matrix: Matrix, rows: Sequence[bool], columns: Sequence[bool]) -> Matrix:
-    """The matrix with zeros in the other rows and columns."""
-    kept = [{j: v for j, v in row.items() if columns[j]} if keep else {} for row, keep in zip(matrix.rows, rows, strict=True)]
-    return Matrix(kept, matrix.width, matrix.exponent)
+            numbers.append(max(max(abs(a), abs(b)) for a, b in zip(*ranges[i], strict=True)) * numbers[node.source])
+    return operator_norm(W, norm) * numbers[-1]
 
 
 def _proved_norm(matrix: Matrix, value: Fraction, factor: Factor) -> Fraction:
@@ -185,10 +142,11 @@ def _proved_norm(matrix: Matrix, value: Fraction, factor: Factor) -> Fraction:
 
 
 def products(rule: Products, problem: Problem) -> tuple[Fraction, list[tuple[str, Fraction]]]:
-    if len(problem.C.rows) != 1:
-        raise Rejected("products bound a single row")
+    signs = len(problem.C.rows) if len(problem.C.rows) > 1 else 0
+    if signs and problem.inputs != 1:
+        raise Rejected("products bound a single row, or a single input")
     q = _polynomial(problem)
-    unit, width = power(rule.exponent), problem.C.width
+    unit, width = power(rule.exponent), problem.C.width + signs
     for variables, multipliers in rule.sets:
         if any(not 0 <= v < width for v in variables):
             raise Malformed("a set has a variable that is not there")
@@ -203,32 +161,37 @@ def products(rule: Products, problem: Problem) -> tuple[Fraction, list[tuple[str
                 q[monomial] = q.get(monomial, ZERO) + coefficient * unit
     constant = q.pop((), ZERO)
     left = [(f"monomial {monomial}", value) for monomial, value in q.items() if value > 0]
-    return constant + sum(value for _, value in left), left
+    return constant + sum((value for _, value in left), ZERO), left
 
 
 def _polynomial(problem: Problem) -> Polynomial:
-    """C x in the variables of [0, 1], from t = 2 x - 1 and s = l + (u - l) x."""
-    n = problem.inputs
-    needed = [False] * problem.C.width
-    for j in problem.C.rows[0]:
-        needed[j] = True
-    for a in range(len(problem.A.rows) - 1, -1, -1):
-        for j in problem.A.rows[a] if needed[n + a] else ():
-            needed[j] = True
-    x: list[Polynomial] = [{(j,): Fraction(2), (): Fraction(-1)} for j in range(n)]
+    """C x in the variables of [0, 1], from t = 2 x - 1 and s = l + (u - l) x; for several rows, t = 1 and r.C x with r = 2 x - 1."""
+    n, width, rows = problem.inputs, problem.C.width, len(problem.C.rows)
+    needed = {j for row in problem.C.rows for j in row}
+    for a in range(width - 1, n - 1, -1):
+        needed.update(problem.A.rows[a - n] if a in needed else ())
+    x: list[Polynomial] = [{(j,): Fraction(2), (): Fraction(-1)} for j in range(n)] if rows == 1 else [{(): Fraction(1)}]
     count = 0
-    for a, (low, high) in enumerate(zip(problem.lower, problem.upper, strict=True)):
-        z: Polynomial = {}
-        if needed[n + a]:
-            for monomial, value in _combination(problem.A, a, x).items():
-                z[monomial] = low * value
-                z[(*monomial, n + a)] = (high - low) * value
-        z = {monomial: value for monomial, value in z.items() if value}
-        count += len(z)
+    for a, low, high in zip(range(n, width), problem.lower, problem.upper, strict=True):
+        y = _combination(problem.A, a - n, x) if a in needed else {}
+        x.append(_times(y, low, high - low, a))
+        count += len(x[-1])
         if count > MOST_MONOMIALS:
             raise LimitExceeded(f"the polynomial has more than {MOST_MONOMIALS} monomials")
-        x.append(z)
-    return _combination(problem.C, 0, x)
+    if rows == 1:
+        return _combination(problem.C, 0, x)
+    total: Polynomial = {}
+    for k in range(rows):
+        for monomial, value in _times(_combination(problem.C, k, x), Fraction(-1), Fraction(2), width + k).items():
+            total[monomial] = total.get(monomial, ZERO) + value
+    return total
+
+
+def _times(polynomial: Polynomial, base: Fraction, slope: Fraction, variable: int) -> Polynomial:
+    """(base + slope x) times a polynomial in earlier variables."""
+    result = {monomial: base * value for monomial, value in polynomial.items() if base}
+    result.update({(*monomial, variable): slope * value for monomial, value in polynomial.items() if slope})
+    return result
 
 
 def _combination(matrix: Matrix, i: int, x: Sequence[Polynomial]) -> Polynomial:
@@ -256,7 +219,8 @@ def sdp(rule: Sdp, problem: Problem, norm: str) -> Fraction:
     twice = Matrix(inner.rows + [{}] * rows, order, inner.exponent) + C
     S = Matrix(twice.rows, order, twice.exponent - 1) + diagonal([*rule.delta, *[ZERO] * (variables - n), *rule.mu])
     check_semidefinite(S, rule.factor)
-    return (sum(rule.delta) if norm == "linf" else max(rule.delta)) + (sum(rule.mu) if norm == "l1" else max(rule.mu))
+    delta = sum(rule.delta, ZERO) if norm == "linf" else max(rule.delta, default=ZERO)
+    return delta + (sum(rule.mu, ZERO) if norm == "l1" else max(rule.mu))
 
 
 def check_semidefinite(S: Matrix, factor: Factor) -> None:
