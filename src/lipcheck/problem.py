@@ -173,7 +173,7 @@ def _signs(matrix: Matrix) -> tuple[Matrix, Matrix]:
 def build_problem(network: Network, ranges: dict[int, Bounds], W: Matrix, part: Part) -> Problem:
     """The part's problem: neurons that are not listed are substituted by their middle slope, which the slack pays for."""
     inputs, numbers = _variable_numbers(network, part)
-    width = inputs + len(numbers)
+    width = len(numbers)
     middle, spread = _substitutes(ranges, numbers)
     values: list[Matrix] = []  # every node as a linear function of the variables
     for i, node in enumerate(network.nodes):

@@ -165,7 +165,7 @@ def products(rule: Products, problem: Problem) -> tuple[Fraction, list[tuple[str
 
 
 def _polynomial(problem: Problem) -> Polynomial:
-    """C x in the variables of [0, 1], from t = 2 x - 1 and s = l + (u - l) x; for several rows, t = 1 and r.C x with r = 2 x - 1."""
+    """C x in the variables of [0, 1]: t = 2 x - 1, s = l + (u - l) x; for several rows r.C x, with r = 2 x - 1 and t = 1."""
     n, width, rows = problem.inputs, problem.C.width, len(problem.C.rows)
     needed = {j for row in problem.C.rows for j in row}
     for a in range(width - 1, n - 1, -1):

@@ -1,13 +1,12 @@
 """Certificates: what a method found, rounded to integers times powers of two, as a file that lipcheck verifies.
 
-The format, and why each rule proves its bound, is spec/certificate.md. Multipliers are rounded first; the claim is then what the
-rounded ones prove, computed here in floating point with room to spare, so `bound` of a certificate may exceed the method's bound by a
-little: by up to 1e-6 relative for LPs and 1e-4 for SDPs, or there is no certificate.
+The format, and why each rule proves its bound, is spec/certificate.md. Multipliers are rounded first; the claim is what the rounded
+ones prove, with a little room. It may exceed the method's bound by 1e-6 relative for LPs and 1e-4 for SDPs, or there is no certificate.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
@@ -18,15 +17,16 @@ import scipy.sparse as sp
 from scipy.linalg import LinAlgError, cholesky
 
 from . import activations
-from .baselines import path_sum_rows, product_bound
+from .baselines import path_sum_bound, path_sum_rows, product_bound
 from .definite import spectral_norm_up
 from .domain import Domain
 from .dual import Multipliers
 from .errors import LipoptError
 from .intervals import preactivation_intervals
+from .krivine import Products
 from .methods import Task, UpperBound
 from .network import Activation, Affine, Network
-from .problem import DerivativeProblem
+from .problem import Blocks, DerivativeProblem
 from .rounding import Array, Matrix
 
 ROOM = 2.0**-40  # relative, on every claim: for the enclosures of slopes, which differ in their last digits
@@ -56,15 +56,16 @@ class Certificate:
 
 @dataclass(frozen=True, eq=False)
 class _Flat:
-    """A derivative problem as one system: maximize |C x|, x = (t, z), z = s (A x); linear neurons are substituted."""
+    """A derivative problem as one system: maximize |C x|, x = (t, z), z = s (A x). Linear neurons are substituted."""
 
+    inputs: int
     A: Matrix
-    C: Array
     lower: Array
     upper: Array
-    kept: tuple[tuple[int, Array], ...]  # node, and the places of its neurons that are variables
-    nonlinear: tuple[Array, ...]  # by layer: which neurons are variables
-    inputs: int
+    C: Array
+    neurons: list[tuple[int, Array]]  # node, and the places of its neurons that are variables
+    masks: list[Array]  # which neurons of every layer are
+    numbers: Array  # of every variable of the derivative problem (t, neurons, rows); -1 for those that are none here
 
 
 def certify(
@@ -141,53 +142,232 @@ def _parts_by_input(problem: DerivativeProblem, proofs: Mapping[int, Any], bound
 
 def _flatten(problem: DerivativeProblem, only: int | None = None) -> _Flat:
     """The problem for all inputs, or for one."""
-    inputs = range(problem.inputs) if only is None else [only]
-    nonlinear = [layer.lower < layer.upper for layer in problem.layers]
-    count = sum(int(mask.sum()) for mask in nonlinear)
-    width = len(inputs) + count
-    values = [sp.csr_array((np.ones(len(inputs)), (inputs, range(len(inputs)))), shape=(problem.inputs, width))]
-    equations, kept, place = [], [], len(inputs)
-    for layer, mask in zip(problem.layers, nonlinear, strict=True):
-        y = sum((sp.csr_array(m) @ values[s] for s, m in layer.blocks.items()), sp.csr_array((layer.size, width)))
-        rows = np.flatnonzero(mask)
-        own = sp.csr_array((np.ones(len(rows)), (rows, place + np.arange(len(rows)))), shape=(layer.size, width))
+    inputs = np.arange(problem.inputs) if only is None else np.array([only])
+    masks = [layer.lower < layer.upper for layer in problem.layers]
+    used = [np.isin(np.arange(problem.inputs), inputs), *masks, np.ones(problem.outputs, bool)]
+    numbers = np.where(np.concatenate(used), np.cumsum(np.concatenate(used)) - 1, -1)
+    width = len(inputs) + sum(int(mask.sum()) for mask in masks)
+    values = [_units(used[0], numbers[: problem.inputs], width)]
+    equations = [sp.csr_array((0, width))]
+    first = problem.inputs
+    for layer, mask in zip(problem.layers, masks, strict=True):
+        y = _combine(layer.blocks, values, (layer.size, width))
+        own = _units(mask, numbers[first : first + layer.size], width)
         values.append(sp.csr_array(sp.diags_array(np.where(mask, 0.0, layer.lower)) @ y + own))
-        equations.append(y[rows, :])
-        kept.append((layer.node, layer.neurons[rows]))
-        place += len(rows)
-    C = sum((sp.csr_array(m) @ values[s] for s, m in problem.objective.items()), sp.csr_array((problem.outputs, width)))
-    chosen = [np.concatenate([v[m] for v, m in zip(ends, nonlinear, strict=True)] or [np.zeros(0)]) for ends in _slopes(problem)]
-    A = sp.vstack(equations, format="csr") if equations else sp.csr_array((0, width))
-    return _Flat(A, C.toarray(), *chosen, tuple(kept), tuple(nonlinear), len(inputs), only)
+        equations.append(y[np.flatnonzero(mask), :])
+        first += layer.size
+    ends = [[end[mask] for end, mask in zip(side, masks, strict=True)] for side in _slopes(problem)]
+    lower, upper = (np.concatenate([*side, np.zeros(0)]) for side in ends)
+    C = _combine(problem.objective, values, (problem.outputs, width)).toarray()
+    neurons = [(layer.node, layer.neurons[mask]) for layer, mask in zip(problem.layers, masks, strict=True) if mask.any()]
+    return _Flat(len(inputs), sp.vstack(equations, format="csr"), lower, upper, C, neurons, masks, numbers)
 
 
 def _slopes(problem: DerivativeProblem) -> tuple[list[Array], list[Array]]:
     return [layer.lower for layer in problem.layers], [layer.upper for layer in problem.layers]
 
 
+def _units(mask: Array, numbers: Array, width: int) -> sp.csr_array:
+    """Rows of the identity where there is a variable."""
+    rows = np.flatnonzero(mask)
+    return sp.csr_array((np.ones(len(rows)), (rows, numbers[rows])), shape=(len(mask), width))
+
+
+def _combine(blocks: Blocks, values: list[sp.csr_array], shape: tuple[int, int]) -> sp.csr_array:
+    return sp.csr_array(sum((sp.csr_array(m) @ values[source] for source, m in blocks.items()), sp.csr_array(shape)))
+
+
 def _variable_lines(flat: _Flat) -> list[str]:
-    kept = [(node, neurons) for node, neurons in flat.kept if len(neurons)]
-    return [f"variables {len(kept)}", *(f"neurons {node} {len(neurons)} {_join(neurons)}" for node, neurons in kept)]
+    lines = [f"neurons {node} {len(places)} {_join(places)}" for node, places in flat.neurons]
+    return [f"variables {len(lines)}", *lines]
 
 
 def _products(flat: _Flat, proof: Products, bound: float) -> list[str]:
-    """The rule `products`: multipliers on a grid that is fine for the bound, products that vanish left out."""
+    """The rule `products`: multipliers on a grid that is fine for the bound; sets without any are left out."""
     exponent = _exponent(bound, LP_BITS)
     multipliers = np.rint(np.ldexp(proof.multipliers, -exponent)).astype(np.int64)
-    numbers = _variable_numbers(flat)
     lines = []
     for variables, row in zip(proof.sets, multipliers, strict=True):
-        if not row.any():
-            continue
         columns = np.flatnonzero(variables >= 0)
         masks = np.zeros(1, np.int64)
         for column in columns:
             masks = np.concatenate([masks, masks | 1 << column])
-        lines.append(f"set {len(columns)} {_join([*numbers[variables[columns]], *row[masks]])}")
+        if row.any():
+            lines.append(f"set {len(columns)} {_join([*flat.numbers[variables[columns]], *row[masks]])}")
     return ["rule products", f"grid {exponent}", f"sets {len(lines)}", *lines]
 
 
-def _variable_numbers(flat: _Flat) -> Array:
-    """The number of every variable of the presolved problem among those of the certificate."""
-    inputs = np.arange(flat.inputs) if flat.only is None else np.zeros(flat.only + 1, np.int64)
-    ...
+def _sdp(flat: _Flat, proof: Multipliers, norm: str) -> tuple[list[str], float]:
+    """The rule `sdp`, and the number it proves. Multipliers are inflated by as little as a factor needs, more towards the input."""
+    tau = [values[mask] for values, mask in zip(proof.tau, flat.masks, strict=True) if mask.any()]
+    mu = np.broadcast_to(proof.mu, len(flat.C)).astype(np.float64)
+    delta = np.broadcast_to(proof.delta, flat.inputs).astype(np.float64)
+    for inflation in INFLATIONS:
+        rounded = [_Rounded.of(mu * (1 + inflation), SDP_BITS)]
+        for step, values in enumerate([*reversed(tau), delta], start=2):
+            rounded.append(_Rounded.of(values * (1 + step * inflation), SDP_BITS))
+        heights = [r.values for r in rounded]
+        factor = _factor(_dual_matrix(flat, heights[0], heights[-1], np.concatenate([*heights[-2:0:-1], np.zeros(0)])))
+        if factor is not None:
+            cost = _cost(rounded[-1], norm == "linf") + _cost(rounded[0], norm == "l1")
+            lines = ["rule sdp", f"mu {rounded[0]}", f"delta {rounded[-1]}", *(f"tau {r}" for r in rounded[-2:0:-1])]
+            if cost > Fraction(proof.bound) * (1 + Fraction(SDP_LOSS)):
+                break
+            return [*lines, *factor], _up(cost)
+    raise LipoptError(f"the SDP's multipliers could not be rounded with a loss of at most {SDP_LOSS:g}")
+
+
+def _cost(multipliers: _Rounded, every: bool) -> Fraction:
+    """The sum, or the largest."""
+    values = [int(n) * Fraction(2) ** multipliers.exponent for n in multipliers.integers]
+    return sum(values, Fraction(0)) if every else max(values)
+
+
+def _dual_matrix(flat: _Flat, mu: Array, delta: Array, tau: Array) -> Array:
+    """S of the rule `sdp`, in floating point."""
+    n, variables, order = flat.inputs, flat.A.shape[1], flat.A.shape[1] + len(mu)
+    neurons = sp.eye_array(variables - n, variables, k=n, format="csr")
+    below = neurons - sp.diags_array(flat.lower) @ flat.A
+    above = neurons - sp.diags_array(flat.upper) @ flat.A
+    half = (below.T @ (sp.diags_array(tau) @ above)).toarray()
+    S = np.zeros((order, order))
+    S[:variables, :variables] = (half + half.T) / 2
+    S[variables:, :variables] = -flat.C / 2
+    S[:variables, variables:] = -flat.C.T / 2
+    S[np.arange(order), np.arange(order)] += np.concatenate([delta, np.zeros(variables - n), mu])
+    return S
+
+
+def _factor(S: Array) -> list[str] | None:
+    """The lines of a factor that proves S positive semidefinite, or None."""
+    order, diagonal = len(S), np.diagonal(S)
+    if order > LARGEST_ORDER:
+        raise LipoptError(f"a certificate for a matrix of order {order} would be too large; the limit is {LARGEST_ORDER}")
+    if not (np.isfinite(diagonal).all() and (diagonal > 0).all()):
+        return None
+    scale = -np.rint(np.log2(diagonal) / 2).astype(np.int64)
+    S = np.ldexp(np.ldexp(S, scale), scale[:, None])
+    try:
+        L = cholesky(S - MARGIN * np.eye(order), lower=True)
+    except LinAlgError:
+        return None
+    L = np.rint(np.ldexp(L, FACTOR_BITS))
+    rest = np.abs(S - np.ldexp(L @ L.T, -2 * FACTOR_BITS))
+    if not (2 * np.diagonal(rest) - rest.sum(axis=1) > MARGIN / 4).all():
+        return None
+    rows = []
+    for i, row in enumerate(L.astype(np.int64)):
+        first = min(i, int(np.argmax(row != 0)))
+        rows.append(f"row {first} {_join(row[first : i + 1])}")
+    return [f"scale {_join(scale)}", f"factor {-FACTOR_BITS}", *rows]
+
+
+def _product(network: Network, norm: str) -> tuple[list[str], float]:
+    """The rule `product`, and the factor by which its number may exceed the product bound."""
+    lines, count = [], 0
+    for i, node in enumerate(network.nodes):
+        if isinstance(node, Affine) and norm == "l2":
+            for k, matrix in enumerate(node.matrices):
+                proof = _norm_lines(i, k, matrix.astype(np.float64))
+                count += bool(proof)
+                lines += proof
+    room = (1 + 1.1 * NORM_ROOM) ** sum(isinstance(node, Affine) for node in network.nodes)
+    return ["rule product", f"norms {count}", *lines], room if count else 1.0
+
+
+def _norm_lines(i: int, k: int, matrix: Matrix) -> list[str]:
+    """A proof of a matrix's spectral norm; nothing if what the checker finds by itself is as good."""
+    value = spectral_norm_up(matrix) * (1 + NORM_ROOM)
+    size = abs(matrix)
+    simple = np.sqrt(min(float((size * size).sum()), float(size.sum(axis=0).max() * size.sum(axis=1).max())))
+    if simple <= value:
+        return []
+    side = matrix if matrix.shape[0] <= matrix.shape[1] else matrix.T
+    gram = side @ side.T
+    gram = gram.toarray() if sp.issparse(gram) else gram
+    factor = _factor(value**2 * np.eye(len(gram)) - gram)
+    if factor is None:
+        raise LipoptError(f"the spectral norm of node {i} could not be proved by a factor")
+    return [f"norm {i} {k} {_integer_and_exponent(value)}", *factor]
+
+
+def _domain_lines(network: Network, domain: Domain) -> list[str]:
+    if domain is None:
+        return ["domain space"]
+    lower, upper = domain.bounds(network.input_size)
+    return ["domain box", f"lower {_exact(lower)}", f"upper {_exact(upper)}"]
+
+
+def _relaxation_lines(network: Network, domain: Domain) -> list[str]:
+    """The slopes of the lines that backward bounds use, for every activation that another one may depend on."""
+    nodes = [i for i, node in enumerate(network.nodes) if isinstance(node, Activation)][:-1]
+    if domain is None or not nodes:
+        return ["relaxations 0"]
+    intervals = preactivation_intervals(network, *domain.bounds(network.input_size))
+    lines = [f"relaxations {len(nodes)}"]
+    for i in nodes:
+        node = network.nodes[i]
+        assert isinstance(node, Activation)
+        below, _, above, _ = activations.linear_bounds(node.kind, *intervals[node.source], node.parameters)
+        lines += [
+            f"relaxation {i}",
+            f"below {_Rounded.of(below, RELAXATION_BITS)}",
+            f"above {_Rounded.of(above, RELAXATION_BITS)}",
+        ]
+    return lines
+
+
+@dataclass(frozen=True, eq=False)
+class _Rounded:
+    """Numbers as integers times 2^exponent."""
+
+    integers: Array
+    exponent: int
+
+    @staticmethod
+    def of(values: Array, bits: int) -> _Rounded:
+        """Rounded to the nearest, the largest to this number of bits."""
+        exponent = _exponent(float(np.abs(values).max(initial=0.0)), bits)
+        return _Rounded(np.rint(np.ldexp(values, -exponent)).astype(np.int64), exponent)
+
+    @property
+    def values(self) -> Array:
+        return np.ldexp(self.integers.astype(np.float64), self.exponent)
+
+    def __str__(self) -> str:
+        return f"{self.exponent} {_join(self.integers)}".rstrip()
+
+
+def _exponent(largest: float, bits: int) -> int:
+    """The exponent of a grid on which a number has so many bits."""
+    return int(np.frexp(largest)[1]) - bits if largest > 0 else 0
+
+
+def _up(value: Fraction) -> float:
+    """The smallest float that is not below."""
+    number = float(value)
+    return number if Fraction(number) >= value else float(np.nextafter(number, np.inf))
+
+
+def _exact(values: Array) -> str:
+    """Floats as integers after their common exponent, without rounding."""
+    ratios = [float(v).as_integer_ratio() for v in values]
+    bits = max((denominator.bit_length() - 1 for _, denominator in ratios), default=0)
+    return f"{-bits} {_join(n * (2**bits // d) for n, d in ratios)}"
+
+
+def _integer_and_exponent(value: float) -> str:
+    numerator, denominator = value.as_integer_ratio()
+    return f"{numerator} {1 - denominator.bit_length()}"
+
+
+def _pairs(keyword: str, row: sp.csr_array) -> str:
+    """Indices and values of a sparse row, after an exponent and their count."""
+    columns = sorted(zip(row.indices.tolist(), row.data.tolist(), strict=True))
+    exponent, *integers = _exact(np.array([v for _, v in columns])).split(" ")
+    pairs = [token for (j, _), n in zip(columns, integers, strict=True) for token in (j, n)]
+    return f"{keyword} {exponent} {len(columns)} {_join(pairs)}"
+
+
+def _join(tokens: Iterable[Any]) -> str:
+    return " ".join(map(str, tokens))
