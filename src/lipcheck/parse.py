@@ -60,7 +60,7 @@ Functional: TypeAlias = dict[int, Fraction]
 class Part:
     row: int | None  # None: all
     inputs: list[int] | None
-    neurons: list[tuple[int, list[int]]]  # by node
+    neurons: list[tuple[int, bool, list[int]]]  # node, whether they are centered, places
     terms: list[tuple[Functional | None, Rule]]  # None: what the others leave
 
 
@@ -86,6 +86,9 @@ class Lines:
 
     def fail(self, reason: str) -> NoReturn:
         raise Malformed(f"certificate, line {max(self.position, 1)}: {reason}")
+
+    def next_is(self, start: bytes) -> bool:
+        return self.position < len(self.lines) and self.lines[self.position].startswith(start)
 
     def rest(self, keyword: str) -> bytes:
         """What follows the keyword on the next line."""
@@ -142,8 +145,8 @@ class Lines:
 
     def indices(self, keyword: str) -> list[int] | None:
         """A count and as many ascending indices, or None for *."""
-        if self.position < len(self.lines) and self.lines[self.position] == keyword.encode() + b" *":
-            self.position += 1
+        if self.next_is(keyword.encode() + b" *"):
+            self.word(keyword, ["*"])
             return None
         count, *values = self.integers(keyword)
         if len(values) != count:
@@ -191,8 +194,8 @@ def _part(lines: Lines) -> Part:
         lines.fail("'part' is followed by * or one row")
     inputs = lines.indices("inputs")
     neurons = [_neurons(lines) for _ in range(lines.count("variables"))]
-    lines.ascending([node for node, _ in neurons])
-    lengths = [len(indices) for _, indices in neurons]
+    lines.ascending([node for node, _, _ in neurons])
+    lengths = [len(indices) for _, _, indices in neurons]
     count = lines.count("terms")
     if count == 0:
         lines.fail("a part has at least one term")
@@ -203,12 +206,13 @@ def _part(lines: Lines) -> Part:
     return Part(None if row is None else row[0], inputs, neurons, terms)
 
 
-def _neurons(lines: Lines) -> tuple[int, list[int]]:
-    values = lines.integers("neurons")
+def _neurons(lines: Lines) -> tuple[int, bool, list[int]]:
+    centered = lines.next_is(b"centered ")
+    values = lines.integers("centered" if centered else "neurons")
     if len(values) < 2 or len(values) != 2 + values[1]:
-        lines.fail("'neurons' is a node, a count and as many indices")
+        lines.fail("'neurons' and 'centered' are a node, a count and as many indices")
     lines.ascending(values[2:])
-    return values[0], values[2:]
+    return values[0], centered, values[2:]
 
 
 def _rule(lines: Lines, lengths: list[int]) -> Rule:

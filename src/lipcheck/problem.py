@@ -170,60 +170,68 @@ def _signs(matrix: Matrix) -> tuple[Matrix, Matrix]:
     return Matrix(positive, matrix.width, matrix.exponent), Matrix(negative, matrix.width, matrix.exponent)
 
 
+@dataclass(frozen=True)
+class Slopes:
+    """How every neuron of a node enters: x = middle y + weight z, z its variable (if any); the slack pays for `spread`."""
+
+    middle: Vector
+    weight: Vector
+    spread: Vector
+    lower: Vector  # of the variables alone
+    upper: Vector
+
+
 def build_problem(network: Network, ranges: dict[int, Bounds], W: Matrix, part: Part) -> Problem:
     """The part's problem: neurons that are not listed are substituted by their middle slope, which the slack pays for."""
-    inputs, numbers = _variable_numbers(network, part)
+    numbers, inputs = _variable_numbers(network, part)
     width = len(numbers)
-    middle, spread = _substitutes(ranges, numbers)
+    kinds = {i: (centered, indices) for i, centered, indices in part.neurons}
+    slopes: dict[int, Slopes] = {}
     values: list[Matrix] = []  # every node as a linear function of the variables
-    for i, node in enumerate(network.nodes):
-        if isinstance(node, Affine):
-            total = Matrix([{} for _ in range(node.size)], width, 0)
-            for source, matrix in node.inputs:
-                total = total + multiply(matrix, values[source])
-            values.append(total)
-        else:
-            variables = Matrix([{numbers[i, k]: 1} if (i, k) in numbers else {} for k in range(node.size)], width, 0)
-            substituted = [values[node.source].scaled(middle[i])] if isinstance(node, Activation) else []
-            values.append(sum(substituted, variables))
     equations = Matrix([], width, 0)
-    lower: Vector = []
-    upper: Vector = []
-    for i, indices in part.neurons:
-        node = network.nodes[i]
-        assert isinstance(node, Activation)
-        equations = _stacked(equations, values[node.source], indices)
-        pairs = [(ranges[i][0][k], ranges[i][1][k]) for k in indices]
-        pairs = [pair if pair[0] < pair[1] else slope_range(node.functions[k]) for k, pair in zip(indices, pairs, strict=True)]
-        lower += [low for low, _ in pairs]
-        upper += [high for _, high in pairs]
-    return Problem(inputs, equations, lower, upper, multiply(W, values[-1]), _slack(network, ranges, W, spread))
+    for i, node in enumerate(network.nodes):
+        variables = Matrix([{numbers[i, k]: 1} if (i, k) in numbers else {} for k in range(node.size)], width, 0)
+        if isinstance(node, Input):
+            values.append(variables)
+        elif isinstance(node, Affine):
+            values.append(sum((multiply(matrix, values[source]) for source, matrix in node.inputs), variables))
+        else:
+            centered, indices = kinds.get(i, (False, []))
+            slopes[i] = _slopes(node, ranges[i], centered, set(indices))
+            equations = _stacked(equations, values[node.source], indices)
+            values.append(variables.scaled(slopes[i].weight) + values[node.source].scaled(slopes[i].middle))
+    lower = [low for each in slopes.values() for low in each.lower]
+    upper = [high for each in slopes.values() for high in each.upper]
+    slack = _slack(network, ranges, W, {i: each.spread for i, each in slopes.items()})
+    return Problem(inputs, equations, lower, upper, multiply(W, values[-1]), slack)
 
 
-def _variable_numbers(network: Network, part: Part) -> tuple[int, dict[tuple[int, int], int]]:
-    """The number of inputs, and the number of every variable by node and place."""
-    size = network.nodes[0].size
-    if part.inputs and part.inputs[-1] >= size:
-        raise Malformed(f"input {part.inputs[-1]} is out of range")
-    numbers = {(0, j): k for k, j in enumerate(range(size) if part.inputs is None else part.inputs)}
-    inputs = len(numbers)
-    for i, indices in part.neurons:
+def _variable_numbers(network: Network, part: Part) -> tuple[dict[tuple[int, int], int], int]:
+    """The number of every variable by node and place, and how many are inputs."""
+    listed = [(0, part.inputs if part.inputs is not None else range(network.nodes[0].size))]
+    listed += [(i, indices) for i, _, indices in part.neurons]
+    for i, indices in listed:
         node = network.nodes[i] if i < len(network.nodes) else None
-        if not isinstance(node, Activation) or (indices and indices[-1] >= node.size):
-            raise Malformed(f"variables of node {i} are not neurons of an activation")
-        for k in indices:
-            numbers[i, k] = len(numbers)
-    return inputs, numbers
+        if not isinstance(node, Activation if i else Input) or any(k >= node.size for k in indices):
+            raise Malformed(f"variables of node {i} are not neurons of an activation, or not inputs")
+    places = [(i, k) for i, indices in listed for k in indices]
+    return {place: number for number, place in enumerate(places)}, len(listed[0][1])
 
 
-def _substitutes(ranges: dict[int, Bounds], numbers: dict[tuple[int, int], int]) -> tuple[dict[int, Vector], dict[int, Vector]]:
-    """Middle and half width of the slopes of neurons that are no variables, by node; zero for variables."""
-    middle, spread = {}, {}
-    for i, (lows, highs) in ranges.items():
-        pairs = [(ZERO, ZERO) if (i, k) in numbers else pair for k, pair in enumerate(zip(lows, highs, strict=True))]
-        middle[i] = [(low + high) / 2 for low, high in pairs]
-        spread[i] = [(high - low) / 2 for low, high in pairs]
-    return middle, spread
+def _slopes(node: Activation, ranges: Bounds, centered: bool, listed: set[int]) -> Slopes:
+    slopes = Slopes([], [], [], [], [])
+    for k, (low, high) in enumerate(zip(*ranges, strict=True)):
+        if k in listed and low == high:
+            low, high = slope_range(node.functions[k])
+        middle, half = (low + high) / 2, (high - low) / 2
+        plain = k in listed and not centered
+        slopes.middle.append(ZERO if plain else middle)
+        slopes.weight.append(Fraction(1) if plain else half if k in listed else ZERO)
+        slopes.spread.append(ZERO if k in listed else half)
+        if k in listed:
+            slopes.lower.append(low if plain else Fraction(-1))
+            slopes.upper.append(high if plain else Fraction(1))
+    return slopes
 
 
 def _stacked(above: Matrix, values: Matrix, indices: Sequence[int]) -> Matrix:

@@ -1,7 +1,7 @@
 """Certificates: what a method found, rounded to integers times powers of two, as a file that lipcheck verifies.
 
-The format, and why each rule proves its bound, is spec/certificate.md. Multipliers are rounded first; the claim is what the rounded
-ones prove, with a little room. It may exceed the method's bound by 1e-6 relative for LPs and 1e-4 for SDPs, or there is no certificate.
+The format, and why each rule proves its bound, is spec/certificate.md. Multipliers are rounded first; the claim is what the
+rounded ones prove, with a little room. It may exceed the method's bound by 1e-6 relative for LPs and 1e-4 for SDPs.
 """
 
 from __future__ import annotations
@@ -26,7 +26,8 @@ from .intervals import preactivation_intervals
 from .krivine import Products
 from .methods import Task, UpperBound
 from .network import Activation, Affine, Network
-from .problem import Blocks, DerivativeProblem
+from .presolve import path_sums
+from .problem import Blocks, DerivativeProblem, Layer
 from .rounding import Array, Matrix
 
 ROOM = 2.0**-40  # relative, on every claim: for the enclosures of slopes, which differ in their last digits
@@ -35,6 +36,8 @@ LP_BITS = 50  # of the largest multiplier
 SDP_BITS = 52
 SDP_LOSS = 1e-4
 NORM_ROOM = 4e-8  # on every spectral norm of the product bound
+KNOWN = 1e-10  # half width of a slope range, relative, below which the neuron is substituted
+NARROW = 0.2  # and below which it is centered in an SDP
 FACTOR_BITS = 46
 MARGIN = 1e-8  # of D S D with a unit diagonal over L L^T
 INFLATIONS = (0.0, 1e-9, 1e-8, 1e-7, 1e-6, 1e-5, 3e-5)
@@ -56,16 +59,48 @@ class Certificate:
 
 @dataclass(frozen=True, eq=False)
 class _Flat:
-    """A derivative problem as one system: maximize |C x|, x = (t, z), z = s (A x). Linear neurons are substituted."""
+    """A derivative problem as one system: maximize |C x|, x = (t, z), z = s (A x). Neurons with a known slope are substituted."""
 
     inputs: int
     A: Matrix
     lower: Array
     upper: Array
     C: Array
-    neurons: list[tuple[int, Array]]  # node, and the places of its neurons that are variables
-    masks: list[Array]  # which neurons of every layer are
+    groups: list[_Group]  # one a layer of the problem
     numbers: Array  # of every variable of the derivative problem (t, neurons, rows); -1 for those that are none here
+
+
+@dataclass(frozen=True, eq=False)
+class _Group:
+    """The neurons of a layer that are variables: x = z or, if they are centered, x = middle y + half z, slopes in [-1, 1]."""
+
+    layer: Layer
+    mask: Array
+    centered: bool
+
+    @staticmethod
+    def of(layer: Layer, center: bool) -> _Group:
+        half, size = (layer.upper - layer.lower) / 2, np.maximum(np.abs(layer.lower), np.abs(layer.upper))
+        mask = half > (KNOWN * size if center else 0.0)
+        return _Group(layer, mask, center and bool((half[mask] < NARROW * size[mask]).any()))
+
+    @property
+    def middle(self) -> Array:
+        return np.where(self.mask & (not self.centered), 0.0, (self.layer.lower + self.layer.upper) / 2)
+
+    @property
+    def weight(self) -> Array:
+        return np.where(self.mask, (self.layer.upper - self.layer.lower) / 2 if self.centered else 1.0, 0.0)
+
+    @property
+    def ends(self) -> tuple[Array, Array]:
+        """The slopes' ranges."""
+        ones = np.ones(int(self.mask.sum()))
+        return (-ones, ones) if self.centered else (self.layer.lower[self.mask], self.layer.upper[self.mask])
+
+    def line(self) -> str:
+        places = self.layer.neurons[self.mask]
+        return f"{'centered' if self.centered else 'neurons'} {self.layer.node} {len(places)} {_join(places)}"
 
 
 def certify(
@@ -98,73 +133,66 @@ def certify(
 
 
 def _parts(network: Network, task: Task, bound: UpperBound) -> Iterator[tuple[list[str], float]]:
-    """The lines of every part after its row, and the number that it proves."""
+    """The lines of every part after its row, and the number that it proves, slack apart."""
     problem, proof = task.problem, bound.certificate
-    if isinstance(proof, Mapping):
-        yield from _parts_by_input(problem, proof, bound.value)
-        return
     flat = _flatten(problem)
     head = ["inputs *", *_variable_lines(flat), "terms 1"]
-    if isinstance(proof, Products):
-        yield [*head, *_products(flat, proof, bound.value)], bound.value * (1 + LP_ROOM)
+    slack = _slack(network, task.raw, flat)
+    if isinstance(proof, Mapping):
+        yield from _parts_by_input(network, task, proof, bound.value)
+    elif isinstance(proof, Products):
+        yield [*head, *_products(flat, proof, bound.value)], bound.value * (1 + LP_ROOM) + slack
     elif path_sum_bound(problem) <= bound.value * (1 + ROOM):
-        yield [*head, "rule path-sum"], bound.value
+        yield [*head, "rule path-sum"], bound.value + slack
     elif isinstance(proof, Multipliers):
-        lines, value = _sdp(flat, proof, problem.norm)
-        yield [*head, *lines], value
+        yield _sdp(network, task, None, proof)
     elif product_bound(task.raw) <= bound.value * (1 + ROOM):
         lines, room = _product(network, problem.norm)
-        yield [*head, *lines], bound.value * room
+        yield [*head, *lines], bound.value * room + slack
     elif not problem.layers:  # the norm of a matrix
-        half = bound.value / 2
-        lines, value = _sdp(flat, Multipliers(half, np.array([half]), []), problem.norm)
-        yield [*head, *lines], value
+        yield _sdp(network, task, None, Multipliers(bound.value / 2, np.array([bound.value / 2]), []))
     else:
         raise LipoptError(f"there is no certificate for a proof of type {type(proof).__name__}")
 
 
-def _parts_by_input(problem: DerivativeProblem, proofs: Mapping[int, Any], bound: float) -> Iterator[tuple[list[str], float]]:
+def _parts_by_input(network: Network, task: Task, proofs: Mapping[int, Any], bound: float) -> Iterator[tuple[list[str], float]]:
     """The l1 norm: a part for every input that has a proof of its own, and one with the path sums of all others."""
+    problem = task.problem
+    whole = _flatten(problem)
+    slack = _slack(network, task.raw, whole)
     sums = path_sum_rows(problem).sum(axis=0) + problem.slack
     rest = [j for j in range(problem.inputs) if j not in proofs or sums[j] <= bound * (1 + ROOM)]
     for j in sorted(set(range(problem.inputs)) - set(rest)):
-        flat = _flatten(problem, j)
-        head = [f"inputs 1 {j}", *_variable_lines(flat), "terms 1"]
         if isinstance(proofs[j], Products):
-            yield [*head, *_products(flat, proofs[j], bound)], bound * (1 + LP_ROOM)
+            flat = _flatten(problem, j)
+            head = [f"inputs 1 {j}", *_variable_lines(flat), "terms 1"]
+            yield [*head, *_products(flat, proofs[j], bound)], bound * (1 + LP_ROOM) + slack
         else:
-            lines, value = _sdp(flat, proofs[j], problem.norm)
-            yield [*head, *lines], value
+            yield _sdp(network, task, j, proofs[j])
     if rest:
-        head = [f"inputs {len(rest)} {_join(rest)}", *_variable_lines(_flatten(problem)), "terms 1"]
-        yield [*head, "rule path-sum"], bound
+        head = [f"inputs {len(rest)} {_join(rest)}", *_variable_lines(whole), "terms 1"]
+        yield [*head, "rule path-sum"], bound + slack
 
 
-def _flatten(problem: DerivativeProblem, only: int | None = None) -> _Flat:
+def _flatten(problem: DerivativeProblem, only: int | None = None, center: bool = False) -> _Flat:
     """The problem for all inputs, or for one."""
-    inputs = np.arange(problem.inputs) if only is None else np.array([only])
-    masks = [layer.lower < layer.upper for layer in problem.layers]
-    used = [np.isin(np.arange(problem.inputs), inputs), *masks, np.ones(problem.outputs, bool)]
-    numbers = np.where(np.concatenate(used), np.cumsum(np.concatenate(used)) - 1, -1)
-    width = len(inputs) + sum(int(mask.sum()) for mask in masks)
-    values = [_units(used[0], numbers[: problem.inputs], width)]
+    inputs = np.arange(problem.inputs) == only if only is not None else np.ones(problem.inputs, bool)
+    groups = [_Group.of(layer, center) for layer in problem.layers]
+    variables = np.concatenate([inputs, *(group.mask for group in groups), np.ones(problem.outputs, bool)])
+    numbers = np.where(variables, np.cumsum(variables) - 1, -1)
+    width = int(variables.sum()) - problem.outputs
+    values = [_units(inputs, numbers[: problem.inputs], width)]
     equations = [sp.csr_array((0, width))]
     first = problem.inputs
-    for layer, mask in zip(problem.layers, masks, strict=True):
-        y = _combine(layer.blocks, values, (layer.size, width))
-        own = _units(mask, numbers[first : first + layer.size], width)
-        values.append(sp.csr_array(sp.diags_array(np.where(mask, 0.0, layer.lower)) @ y + own))
-        equations.append(y[np.flatnonzero(mask), :])
-        first += layer.size
-    ends = [[end[mask] for end, mask in zip(side, masks, strict=True)] for side in _slopes(problem)]
-    lower, upper = (np.concatenate([*side, np.zeros(0)]) for side in ends)
+    for group in groups:
+        y = _combine(group.layer.blocks, values, (group.layer.size, width))
+        own = sp.diags_array(group.weight) @ _units(group.mask, numbers[first : first + group.layer.size], width)
+        values.append(sp.csr_array(sp.diags_array(group.middle) @ y + own))
+        equations.append(y[np.flatnonzero(group.mask), :])
+        first += group.layer.size
+    lower, upper = (np.concatenate([np.zeros(0), *(group.ends[side] for group in groups)]) for side in (0, 1))
     C = _combine(problem.objective, values, (problem.outputs, width)).toarray()
-    neurons = [(layer.node, layer.neurons[mask]) for layer, mask in zip(problem.layers, masks, strict=True) if mask.any()]
-    return _Flat(len(inputs), sp.vstack(equations, format="csr"), lower, upper, C, neurons, masks, numbers)
-
-
-def _slopes(problem: DerivativeProblem) -> tuple[list[Array], list[Array]]:
-    return [layer.lower for layer in problem.layers], [layer.upper for layer in problem.layers]
+    return _Flat(int(inputs.sum()), sp.vstack(equations, format="csr"), lower, upper, C, groups, numbers)
 
 
 def _units(mask: Array, numbers: Array, width: int) -> sp.csr_array:
@@ -178,8 +206,23 @@ def _combine(blocks: Blocks, values: list[sp.csr_array], shape: tuple[int, int])
 
 
 def _variable_lines(flat: _Flat) -> list[str]:
-    lines = [f"neurons {node} {len(places)} {_join(places)}" for node, places in flat.neurons]
+    lines = [group.line() for group in flat.groups if group.mask.any()]
     return [f"variables {len(lines)}", *lines]
+
+
+def _slack(network: Network, raw: DerivativeProblem, flat: _Flat) -> float:
+    """What the checker adds for neurons whose slope is known only nearly, and that are substituted."""
+    listed = {group.layer.node: group.layer.neurons[group.mask] for group in flat.groups}
+    x, gradient = path_sums(raw)
+    slack = 0.0
+    for i, layer in enumerate(raw.layers, start=1):
+        node = network.nodes[layer.node]
+        enclosed = isinstance(node, Activation) and not activations.KINDS[node.kind].linear
+        spread = np.maximum((layer.upper - layer.lower) / 2, 2.0**-64 if enclosed else 0.0)
+        spread[np.isin(layer.neurons, listed.get(layer.node, []))] = 0.0
+        y = sum((abs(m) @ x[source] for source, m in layer.blocks.items()), np.zeros(layer.size))
+        slack += float(spread * y @ gradient[i])
+    return slack * (1 + 1e-6)
 
 
 def _products(flat: _Flat, proof: Products, bound: float) -> list[str]:
@@ -197,9 +240,12 @@ def _products(flat: _Flat, proof: Products, bound: float) -> list[str]:
     return ["rule products", f"grid {exponent}", f"sets {len(lines)}", *lines]
 
 
-def _sdp(flat: _Flat, proof: Multipliers, norm: str) -> tuple[list[str], float]:
-    """The rule `sdp`, and the number it proves. Multipliers are inflated by as little as a factor needs, more towards the input."""
-    tau = [values[mask] for values, mask in zip(proof.tau, flat.masks, strict=True) if mask.any()]
+def _sdp(network: Network, task: Task, only: int | None, proof: Multipliers) -> tuple[list[str], float]:
+    """A part with the rule `sdp`. Multipliers are inflated by as little as a factor needs, more towards the input."""
+    norm, flat = task.problem.norm, _flatten(task.problem, only, center=True)
+    head = ["inputs *" if only is None else f"inputs 1 {only}", *_variable_lines(flat), "terms 1", "rule sdp"]
+    pairs = zip(proof.tau, flat.groups, strict=True)
+    tau = [values[group.mask] * (group.weight[group.mask] ** 2) for values, group in pairs if group.mask.any()]
     mu = np.broadcast_to(proof.mu, len(flat.C)).astype(np.float64)
     delta = np.broadcast_to(proof.delta, flat.inputs).astype(np.float64)
     for inflation in INFLATIONS:
@@ -210,10 +256,10 @@ def _sdp(flat: _Flat, proof: Multipliers, norm: str) -> tuple[list[str], float]:
         factor = _factor(_dual_matrix(flat, heights[0], heights[-1], np.concatenate([*heights[-2:0:-1], np.zeros(0)])))
         if factor is not None:
             cost = _cost(rounded[-1], norm == "linf") + _cost(rounded[0], norm == "l1")
-            lines = ["rule sdp", f"mu {rounded[0]}", f"delta {rounded[-1]}", *(f"tau {r}" for r in rounded[-2:0:-1])]
+            lines = [f"mu {rounded[0]}", f"delta {rounded[-1]}", *(f"tau {r}" for r in rounded[-2:0:-1])]
             if cost > Fraction(proof.bound) * (1 + Fraction(SDP_LOSS)):
                 break
-            return [*lines, *factor], _up(cost)
+            return [*head, *lines, *factor], _up(cost) + _slack(network, task.raw, flat)
     raise LipoptError(f"the SDP's multipliers could not be rounded with a loss of at most {SDP_LOSS:g}")
 
 
