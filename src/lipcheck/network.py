@@ -12,12 +12,12 @@ from math import prod
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from .exact import MOST_ENTRIES, Matrix, power
-from .failures import LimitExceeded, Malformed
+from .exact import LimitExceeded, Malformed, Matrix, Vector, power
 from .functions import KINDS, Function, function
 
 FORMAT = "lipopt-network-1"
 MOST_BYTES = 2**31
+MOST_NEURONS = 1_000_000  # of a node
 TYPES = {"F32": "I", "F64": "Q", "I32": "i", "I64": "q"}  # type codes; floats are taken as their bits
 FLOATS = {"F32": (8, 23), "F64": (11, 52)}  # bits of exponent and fraction
 HEXADECIMAL = re.compile(r"(-?)0x([01])\.([0-9a-f]{1,13})p([+-]\d{1,4})")
@@ -25,32 +25,23 @@ HEXADECIMAL = re.compile(r"(-?)0x([01])\.([0-9a-f]{1,13})p([+-]\d{1,4})")
 
 @dataclass(frozen=True)
 class Input:
-    shape: tuple[int, ...]
-
-    @property
-    def size(self) -> int:
-        return prod(self.shape)
+    size: int
+    shape: list[int]
 
 
 @dataclass(frozen=True)
 class Affine:
+    size: int
     inputs: list[tuple[int, Matrix]]  # source and matrix
-    bias: list[Fraction]
-
-    @property
-    def size(self) -> int:
-        return len(self.bias)
+    bias: Vector
 
 
 @dataclass(frozen=True)
 class Activation:
+    size: int
     source: int
     kind: str
     functions: list[Function]  # one a neuron
-
-    @property
-    def size(self) -> int:
-        return len(self.functions)
 
 
 Node: TypeAlias = Input | Affine | Activation
@@ -65,7 +56,7 @@ class Network:
 @dataclass(frozen=True)
 class Tensor:
     dtype: str
-    shape: tuple[int, ...]
+    shape: list[int]
     data: bytes
 
     def words(self) -> list[int]:
@@ -80,7 +71,7 @@ class Tensor:
         """(n, e) for every float n 2^e."""
         exponent_bits, fraction_bits = FLOATS[self.dtype]
         top, hidden = (1 << exponent_bits) - 1, 1 << fraction_bits
-        lowest = 2 - (top >> 1) - fraction_bits - 1
+        lowest = 1 - (top >> 1) - fraction_bits
         result = []
         for word in self.words():
             fraction, exponent = word & (hidden - 1), (word >> fraction_bits) & top
@@ -106,23 +97,22 @@ def read_network(path: str) -> Network:
     try:
         tensors, document = _open(data)
         graph = _json(document)
-        if graph["format"] != FORMAT:
-            raise Malformed(f"the network's format is not {FORMAT}")
         for i, entry in enumerate(graph["nodes"]):
             nodes.append(_node(i, entry, nodes, tensors))
+            if not 0 < nodes[i].size <= MOST_NEURONS:
+                raise LimitExceeded(f"node {i} has {nodes[i].size} entries; 1 to {MOST_NEURONS} are allowed")
     except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
         raise Malformed(f"the network file is not valid: {type(error).__name__} {error}") from None
-    if not nodes:
-        raise Malformed("the network has no nodes")
+    if not nodes or graph["format"] != FORMAT:
+        raise Malformed(f"the network has no nodes, or its format is not {FORMAT}")
     return Network(nodes, hashlib.sha256(data).hexdigest())
 
 
 def _json(text: bytes | str) -> Any:
     def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        result = dict(pairs)
-        if len(result) != len(pairs):
+        if len(dict(pairs)) != len(pairs):
             raise Malformed("a key occurs twice in the network's JSON")
-        return result
+        return dict(pairs)
 
     return json.loads(text, object_pairs_hook=once)
 
@@ -137,83 +127,64 @@ def _open(data: bytes) -> tuple[dict[str, Tensor], str]:
     tensors = {}
     for name, entry in header.items():
         begin, end = (_count(n) for n in entry["data_offsets"])
-        shape = tuple(_count(n) for n in entry["shape"])
+        shape = [_count(n) for n in entry["shape"]]
         if not begin <= end <= len(data) - start or prod(shape) * array(TYPES[entry["dtype"]]).itemsize != end - begin:
             raise Malformed(f"tensor '{name}' does not fit its place in the file")
         tensors[name] = Tensor(entry["dtype"], shape, data[start + begin : start + end])
     return tensors, document
 
 
-def _count(value: Any) -> int:
-    if type(value) is not int or value < 0:
-        raise Malformed(f"{value!r} is not a count")
+def _count(value: Any, below: int | None = None) -> int:
+    if type(value) is not int or value < 0 or (below is not None and value >= below):
+        raise Malformed(f"{value!r} is not a count, or not an earlier node")
     return value
 
 
 def _node(i: int, entry: dict[str, Any], before: list[Node], tensors: dict[str, Tensor]) -> Node:
-    node: Node
     if (entry["op"] == "input") != (i == 0):
         raise Malformed("the first node of a network, and no other, is its input")
     if entry["op"] == "input":
-        node = Input(tuple(_count(n) for n in entry["shape"]))
-    elif entry["op"] == "affine":
-        node = _affine(i, entry, before, tensors)
-    elif entry["op"] == "activation" and entry["kind"] in KINDS:
-        source = _source(entry["source"], before)
-        node = Activation(source, entry["kind"], _functions(i, entry, before[source].size, tensors))
+        shape = [_count(n) for n in entry["shape"]]
+        return Input(prod(shape), shape)
+    if entry["op"] == "affine":
+        bias = [n * power(e) for n, e in tensors[f"{i}.bias"].numbers()]
+        sources = [_count(source, i) for source in entry["sources"]]
+        if len(set(sources)) != len(sources) or tensors[f"{i}.bias"].shape != [len(bias)]:
+            raise Malformed(f"node {i} names a source twice, or its bias is not a vector")
+        pairs = enumerate(zip(sources, entry["layouts"], strict=True))
+        inputs = [(s, _matrix(f"{i}.{k}", (len(bias), before[s].size), layout, tensors)) for k, (s, layout) in pairs]
+        return Affine(len(bias), inputs, bias)
+    if entry["op"] == "activation" and entry["kind"] in KINDS:
+        source = _count(entry["source"], i)
+        size = before[source].size
+        return Activation(size, source, entry["kind"], _functions(i, entry, size, tensors))
+    raise Malformed(f"node {i} is of a kind that is not known")
+
+
+def _matrix(prefix: str, shape: tuple[int, int], layout: str, tensors: dict[str, Tensor]) -> Matrix:
+    if layout == "dense":
+        data, width = tensors[f"{prefix}.dense"], shape[1]
+        if data.shape != list(shape):
+            raise Malformed(f"the matrix {prefix} does not fit its nodes")
+        starts, columns = list(range(0, prod(shape) + 1, width)), list(range(width)) * shape[0]
     else:
-        raise Malformed(f"node {i} is of a kind that is not known")
-    if not 0 < node.size <= MOST_ENTRIES:
-        raise LimitExceeded(f"node {i} has {node.size} entries; 1 to {MOST_ENTRIES} are allowed")
-    return node
-
-
-def _source(value: Any, before: list[Node]) -> int:
-    if _count(value) >= len(before):
-        raise Malformed("a source is not an earlier node")
-    return int(value)
-
-
-def _affine(i: int, entry: dict[str, Any], before: list[Node], tensors: dict[str, Tensor]) -> Affine:
-    bias = [n * power(e) for n, e in tensors[f"{i}.bias"].numbers()]
-    sources = [_source(s, before) for s in entry["sources"]]
-    if len(set(sources)) != len(sources) or tensors[f"{i}.bias"].shape != (len(bias),):
-        raise Malformed(f"node {i} names a source twice, or its bias is not a vector")
-    inputs = []
-    for k, (source, layout) in enumerate(zip(sources, entry["layouts"], strict=True)):
-        read = {"dense": _dense, "csr": _csr}[layout]
-        inputs.append((source, read(f"{i}.{k}", (len(bias), before[source].size), tensors)))
-    return Affine(inputs, bias)
-
-
-def _dense(prefix: str, shape: tuple[int, int], tensors: dict[str, Tensor]) -> Matrix:
-    tensor = tensors[f"{prefix}.dense"]
-    if tensor.shape != shape:
-        raise Malformed(f"the matrix {prefix} does not fit its nodes")
-    places = [divmod(k, shape[1]) for k in range(prod(shape))]
-    return _matrix(places, tensor.numbers(), shape)
-
-
-def _csr(prefix: str, shape: tuple[int, int], tensors: dict[str, Tensor]) -> Matrix:
-    data = tensors[f"{prefix}.data"].numbers()
-    columns, starts = tensors[f"{prefix}.indices"].words(), tensors[f"{prefix}.indptr"].words()
-    valid = len(starts) == shape[0] + 1 and starts[0] == 0 and starts[-1] == len(data) == len(columns)
-    if not valid or starts != sorted(starts) or any(not 0 <= j < shape[1] for j in columns):
-        raise Malformed(f"the sparse matrix {prefix} is inconsistent")
-    places = [(i, j) for i in range(shape[0]) for j in columns[starts[i] : starts[i + 1]]]
-    return _matrix(places, data, shape)
-
-
-def _matrix(places: list[tuple[int, int]], numbers: list[tuple[int, int]], shape: tuple[int, int]) -> Matrix:
+        data = tensors[f"{prefix}.data"]
+        starts, columns = tensors[f"{prefix}.indptr"].words(), tensors[f"{prefix}.indices"].words()
+    numbers = data.numbers()
     exponent = min((e for n, e in numbers if n), default=0)
+    valid = len(starts) == shape[0] + 1 and starts[0] == 0 and starts[-1] == len(numbers) == len(columns)
+    if not valid or starts != sorted(starts) or any(not 0 <= j < shape[1] for j in columns):
+        raise Malformed(f"the matrix {prefix} is inconsistent")
     rows: list[dict[int, int]] = [{} for _ in range(shape[0])]
-    for (i, j), (n, e) in zip(places, numbers, strict=True):
-        if n:
-            rows[i][j] = rows[i].get(j, 0) + (n << (e - exponent))
+    for row, begin, end in zip(rows, starts, starts[1:], strict=False):
+        for j, (n, e) in zip(columns[begin:end], numbers[begin:end], strict=True):
+            if n:
+                row[j] = row.get(j, 0) + (n << (e - exponent))
     return Matrix(rows, shape[1], exponent)
 
 
 def _functions(i: int, entry: dict[str, Any], size: int, tensors: dict[str, Tensor]) -> list[Function]:
+    """The activation of every neuron; parameters are numbers or arrays."""
     names = KINDS[entry["kind"]].parameters
     if sorted([*entry["numbers"], *entry["arrays"]]) != sorted(names):
         raise Malformed(f"the parameters of node {i} are not {names}")
@@ -221,10 +192,10 @@ def _functions(i: int, entry: dict[str, Any], size: int, tensors: dict[str, Tens
     for name in names:
         if name in entry["numbers"]:
             columns.append([_hexadecimal(name, entry["numbers"][name])] * size)
-        elif tensors[f"{i}.{name}"].shape != (size,):
-            raise Malformed(f"parameter '{name}' of node {i} does not have one entry a neuron")
         else:
             columns.append([n * power(e) for n, e in tensors[f"{i}.{name}"].numbers()])
+        if len(columns[-1]) != size:
+            raise Malformed(f"parameter '{name}' of node {i} does not have one entry a neuron")
     return [function(entry["kind"], values) for values in (zip(*columns, strict=True) if names else [()] * size)]
 
 

@@ -1,20 +1,18 @@
-"""From a network and a claim to the derivative problem of each part (section 3 of spec/certificate.md)."""
+"""From a network and a domain to slope ranges and the derivative problem of a part (section 3 of spec/certificate.md)."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
-from .exact import Matrix, align, diagonal, multiply, power
-from .failures import Malformed
+from .exact import ONE, ZERO, Malformed, Matrix, Vector, align, diagonal, power
 from .functions import FINE, cells, down, offset_above, offset_below, slope_range, up
 from .network import Activation, Affine, Input, Network
-from .parse import Certificate, Functional, Part
 
-ZERO = Fraction(0)
-Vector = list[Fraction]
 Bounds = tuple[Vector, Vector]  # lower and upper, one a neuron
+Ranges = Mapping[int, Bounds]  # of slopes, by node
+Relaxations = Mapping[int, Bounds]  # slopes of lines below and above every neuron, by node
 
 
 @dataclass(frozen=True)
@@ -28,58 +26,41 @@ class Problem:
     C: Matrix
     slack: Fraction
 
-    @property
-    def steepest(self) -> Vector:
-        return [max(abs(low), abs(high)) for low, high in zip(self.lower, self.upper, strict=True)]
 
-
-def output_rows(network: Network, outputs: Sequence[Functional]) -> Matrix:
-    """W as a matrix."""
-    size = network.nodes[-1].size
-    if not outputs or any(i >= size for row in outputs for i in row):
-        raise Malformed("the certificate's outputs are none, or not all of this network")
-    integers, exponent = align([value for row in outputs for value in row.values()])
-    values = iter(integers)
-    return Matrix([{i: next(values) for i in row} for row in outputs], size, exponent)
-
-
-def slope_ranges(network: Network, certificate: Certificate) -> dict[int, Bounds]:
-    """What is known of the slopes of every activation node over the certificate's domain."""
-    bounds = None if certificate.box is None else node_bounds(network, certificate)
+def slope_ranges(network: Network, box: Bounds | None, relaxations: Relaxations) -> Ranges:
+    """What is known of the slopes of every activation node."""
+    bounds = None if box is None else node_bounds(network, box, relaxations)
     ranges = {}
     for i, node in enumerate(network.nodes):
         if isinstance(node, Activation):
-            lows, highs = ([None] * node.size,) * 2 if bounds is None else bounds[node.source]
-            pairs = [slope_range(f, lo, hi) for f, lo, hi in zip(node.functions, lows, highs, strict=True)]
+            ends = ([None] * node.size, [None] * node.size) if bounds is None else bounds[node.source]
+            pairs = [slope_range(f, lo, hi) for f, lo, hi in zip(node.functions, *ends, strict=True)]
             ranges[i] = [low for low, _ in pairs], [high for _, high in pairs]
     return ranges
 
 
-def node_bounds(network: Network, certificate: Certificate) -> list[Bounds]:
-    """Bounds on the values of every node over the box."""
-    assert certificate.box is not None
-    lower, upper = certificate.box
-    if len(lower) != network.nodes[0].size or len(upper) != len(lower) or any(a > b for a, b in zip(lower, upper, strict=True)):
-        raise Malformed("the box does not fit the network's input, or it is empty")
-    if any(i >= len(network.nodes) or not isinstance(network.nodes[i], Activation) for i in certificate.relaxations):
-        raise Malformed("a relaxation does not belong to an activation")
-    backward = Backward(network, {})
+def node_bounds(network: Network, box: Bounds, relaxations: Relaxations) -> list[Bounds]:
+    """Bounds on the values of every node over the box: interval propagation, cut by backward bounds if there are relaxations."""
+    if any(a > b for a, b in zip(*box, strict=True)):
+        raise Malformed("the box is empty")
     bounds: list[Bounds] = []
+    lines: dict[int, tuple[Bounds, Bounds]] = {}  # (k, c) below and above every neuron
     for i, node in enumerate(network.nodes):
         if isinstance(node, Input):
-            bounds.append((lower, upper))
+            bounds.append(box)
         elif isinstance(node, Affine):
             low, high = _affine_bounds(node, bounds)
-            if certificate.relaxations:
-                low, high = _cut(low, high, *backward.bounds(i, _undecided(network, i, low, high), bounds[0]))
+            rows = _undecided(network, i, low, high) if relaxations else []
+            lows = _backward(network, i, Matrix([{k: 1} for k in rows], node.size), lines, box)
+            highs = _backward(network, i, Matrix([{k: -1} for k in rows], node.size), lines, box)
+            for k, a, b in zip(rows, lows, highs, strict=True):
+                low[k], high[k] = max(low[k], a), min(high[k], -b)
             bounds.append(([down(x, FINE) for x in low], [up(x, FINE) for x in high]))
         else:
             parts = [cells(f, lo, hi) for f, lo, hi in zip(node.functions, *bounds[node.source], strict=True)]
-            zero = [ZERO] * node.size
-            below, above = certificate.relaxations.get(i, (zero, zero))
-            if len(below) != node.size or len(above) != node.size:
-                raise Malformed(f"the relaxation of node {i} does not fit the network")
-            backward.lines[i] = Lines(
+            flat = [ZERO] * node.size
+            below, above = relaxations.get(i, (flat, flat))
+            lines[i] = (
                 (below, [offset_below(p, k) for p, k in zip(parts, below, strict=True)]),
                 (above, [offset_above(p, k) for p, k in zip(parts, above, strict=True)]),
             )
@@ -100,63 +81,32 @@ def _affine_bounds(node: Affine, bounds: Sequence[Bounds]) -> Bounds:
 
 
 def _undecided(network: Network, i: int, low: Vector, high: Vector) -> list[int]:
-    """The entries of node i whose slope in some activation that reads it is not known from its bounds."""
+    """The entries of node i whose slope, in some activation that reads it, is not known from these bounds."""
     readers = [node for node in network.nodes if isinstance(node, Activation) and node.source == i]
     ranges = [[slope_range(f, a, b) for f, a, b in zip(node.functions, low, high, strict=True)] for node in readers]
     return [k for k in range(len(low)) if any(pairs[k][0] < pairs[k][1] for pairs in ranges)]
 
 
-def _cut(low: Vector, high: Vector, rows: list[int], lows: Vector, highs: Vector) -> Bounds:
-    for k, a, b in zip(rows, lows, highs, strict=True):
-        low[k], high[k] = max(low[k], a), min(high[k], b)
-    return low, high
-
-
-@dataclass(frozen=True)
-class Lines:
-    """k x + c below and above every neuron of an activation node, on its interval: (k, c) each."""
-
-    below: tuple[Vector, Vector]
-    above: tuple[Vector, Vector]
-
-
-@dataclass(frozen=True)
-class Backward:
-    """Bounds on linear functions of a node, pushed back to the input."""
-
-    network: Network
-    lines: dict[int, Lines]
-
-    def bounds(self, i: int, rows: list[int], box: Bounds) -> tuple[list[int], Vector, Vector]:
-        """Bounds on the entries `rows` of node i."""
-        width = self.network.nodes[i].size
-        lows = self._lower(i, Matrix([{k: 1} for k in rows], width, 0), box)
-        highs = self._lower(i, Matrix([{k: -1} for k in rows], width, 0), box)
-        return rows, lows, [-x for x in highs]
-
-    def _lower(self, i: int, start: Matrix, box: Bounds) -> Vector:
-        """Lower bounds on start @ (values of node i): the coefficients of later nodes are replaced by those of earlier ones."""
-        pending = {i: start}
-        total = [ZERO] * len(start.rows)
-        for k in range(i, 0, -1):
-            if k not in pending:
-                continue
-            rows, node = pending.pop(k), self.network.nodes[k]
-            if isinstance(node, Affine):
-                total = _sum(total, rows.times(node.bias))
-                earlier = {source: multiply(rows, m) for source, m in node.inputs}
-            else:
-                assert isinstance(node, Activation)
-                positive, negative = _signs(rows)
-                below, above = self.lines[k].below, self.lines[k].above
-                total = _sum(_sum(total, positive.times(below[1])), negative.times(above[1]))
-                earlier = {node.source: multiply(positive, diagonal(below[0])) + multiply(negative, diagonal(above[0]))}
-            for source, matrix in earlier.items():
-                pending[source] = pending[source] + matrix if source in pending else matrix
-        if 0 in pending:
-            positive, negative = _signs(pending[0])
-            total = _sum(_sum(total, positive.times(box[0])), negative.times(box[1]))
-        return total
+def _backward(network: Network, i: int, start: Matrix, lines: Mapping[int, tuple[Bounds, Bounds]], box: Bounds) -> Vector:
+    """Lower bounds on start @ (values of node i): coefficients of later nodes are replaced by those of earlier ones."""
+    pending, total = {i: start}, [ZERO] * len(start.rows)
+    for k in range(i, 0, -1):
+        if k not in pending:
+            continue
+        rows, node = pending.pop(k), network.nodes[k]
+        if isinstance(node, Affine):
+            total = _sum(total, rows.times(node.bias))
+            earlier = [(source, rows @ matrix) for source, matrix in node.inputs]
+        else:
+            assert isinstance(node, Activation)
+            (below, offsets_below), (above, offsets_above) = lines[k]
+            positive, negative = _signs(rows)
+            total = _sum(_sum(total, positive.times(offsets_below)), negative.times(offsets_above))
+            earlier = [(node.source, positive @ diagonal(below) + negative @ diagonal(above))]
+        for source, matrix in earlier:
+            pending[source] = pending[source] + matrix if source in pending else matrix
+    positive, negative = _signs(pending.get(0, Matrix([{} for _ in total], len(box[0]))))
+    return _sum(_sum(total, positive.times(box[0])), negative.times(box[1]))
 
 
 def _sum(a: Vector, b: Vector) -> Vector:
@@ -171,67 +121,50 @@ def _signs(matrix: Matrix) -> tuple[Matrix, Matrix]:
 
 
 @dataclass(frozen=True)
-class Slopes:
-    """How every neuron of a node enters: x = middle y + weight z, z its variable (if any); the slack pays for `spread`."""
+class Variables:
+    """The neurons of an activation node that are kept as variables."""
 
-    middle: Vector
-    weight: Vector
-    spread: Vector
-    lower: Vector  # of the variables alone
-    upper: Vector
+    places: list[int]
+    centered: bool
 
 
-def build_problem(network: Network, ranges: dict[int, Bounds], W: Matrix, part: Part) -> Problem:
-    """The part's problem: neurons that are not listed are substituted by their middle slope, which the slack pays for."""
-    numbers, inputs = _variable_numbers(network, part)
-    width = len(numbers)
-    kinds = {i: (centered, indices) for i, centered, indices in part.neurons}
-    slopes: dict[int, Slopes] = {}
-    values: list[Matrix] = []  # every node as a linear function of the variables
-    equations = Matrix([], width, 0)
+def build_problem(network: Network, ranges: Ranges, W: Matrix, inputs: list[int], kept: Mapping[int, Variables]) -> Problem:
+    """Every node as a linear function of the variables; neurons that are not kept are substituted, which the slack pays for."""
+    listed = [(0, j) for j in inputs] + [(i, k) for i, variables in kept.items() for k in variables.places]
+    numbers = {place: number for number, place in enumerate(listed)}
+    values: list[Matrix] = []
+    equations = Matrix([], len(numbers))
+    lower: Vector = []
+    upper: Vector = []
+    spread: dict[int, Vector] = {}
     for i, node in enumerate(network.nodes):
-        variables = Matrix([{numbers[i, k]: 1} if (i, k) in numbers else {} for k in range(node.size)], width, 0)
+        own = Matrix([{numbers[i, k]: 1} if (i, k) in numbers else {} for k in range(node.size)], len(numbers))
         if isinstance(node, Input):
-            values.append(variables)
+            values.append(own)
         elif isinstance(node, Affine):
-            values.append(sum((multiply(matrix, values[source]) for source, matrix in node.inputs), variables))
+            values.append(sum((matrix @ values[source] for source, matrix in node.inputs), own))
         else:
-            centered, indices = kinds.get(i, (False, []))
-            slopes[i] = _slopes(node, ranges[i], centered, set(indices))
-            equations = _stacked(equations, values[node.source], indices)
-            values.append(variables.scaled(slopes[i].weight) + values[node.source].scaled(slopes[i].middle))
-    lower = [low for each in slopes.values() for low in each.lower]
-    upper = [high for each in slopes.values() for high in each.upper]
-    slack = _slack(network, ranges, W, {i: each.spread for i, each in slopes.items()})
-    return Problem(inputs, equations, lower, upper, multiply(W, values[-1]), slack)
+            variables = kept.get(i, Variables([], False))
+            low, high = _widened(node, ranges[i], variables)
+            middle = [(a + b) / 2 for a, b in zip(low, high, strict=True)]
+            half = [(b - a) / 2 for a, b in zip(low, high, strict=True)]
+            spread[i] = [ZERO if (i, k) in numbers else h for k, h in enumerate(half)]
+            if not variables.centered:
+                middle = [ZERO if (i, k) in numbers else m for k, m in enumerate(middle)]
+            values.append(own.scaled(half if variables.centered else [ONE] * node.size) + values[node.source].scaled(middle))
+            equations = _stacked(equations, values[node.source], variables.places)
+            lower += [-ONE if variables.centered else low[k] for k in variables.places]
+            upper += [ONE if variables.centered else high[k] for k in variables.places]
+    return Problem(len(inputs), equations, lower, upper, W @ values[-1], _slack(network, ranges, W, spread))
 
 
-def _variable_numbers(network: Network, part: Part) -> tuple[dict[tuple[int, int], int], int]:
-    """The number of every variable by node and place, and how many are inputs."""
-    listed = [(0, part.inputs if part.inputs is not None else range(network.nodes[0].size))]
-    listed += [(i, indices) for i, _, indices in part.neurons]
-    for i, indices in listed:
-        node = network.nodes[i] if i < len(network.nodes) else None
-        if not isinstance(node, Activation if i else Input) or any(k >= node.size for k in indices):
-            raise Malformed(f"variables of node {i} are not neurons of an activation, or not inputs")
-    places = [(i, k) for i, indices in listed for k in indices]
-    return {place: number for number, place in enumerate(places)}, len(listed[0][1])
-
-
-def _slopes(node: Activation, ranges: Bounds, centered: bool, listed: set[int]) -> Slopes:
-    slopes = Slopes([], [], [], [], [])
-    for k, (low, high) in enumerate(zip(*ranges, strict=True)):
-        if k in listed and low == high:
-            low, high = slope_range(node.functions[k])
-        middle, half = (low + high) / 2, (high - low) / 2
-        plain = k in listed and not centered
-        slopes.middle.append(ZERO if plain else middle)
-        slopes.weight.append(Fraction(1) if plain else half if k in listed else ZERO)
-        slopes.spread.append(ZERO if k in listed else half)
-        if k in listed:
-            slopes.lower.append(low if plain else Fraction(-1))
-            slopes.upper.append(high if plain else Fraction(1))
-    return slopes
+def _widened(node: Activation, ranges: Bounds, variables: Variables) -> Bounds:
+    """The slope ranges, that of the whole space for a variable whose slope is known."""
+    low, high = list(ranges[0]), list(ranges[1])
+    for k in variables.places:
+        if low[k] == high[k]:
+            low[k], high[k] = slope_range(node.functions[k])
+    return low, high
 
 
 def _stacked(above: Matrix, values: Matrix, indices: Sequence[int]) -> Matrix:
@@ -242,24 +175,22 @@ def _stacked(above: Matrix, values: Matrix, indices: Sequence[int]) -> Matrix:
     return Matrix([{j: v << shift for j, v in row.items()} for row, shift in rows], above.width, exponent)
 
 
-def _slack(network: Network, ranges: dict[int, Bounds], W: Matrix, spread: dict[int, Vector]) -> Fraction:
-    """The sum of h Y G over substituted neurons (section 3)."""
+def _slack(network: Network, ranges: Ranges, W: Matrix, spread: Mapping[int, Vector]) -> Fraction:
+    """The sum of h Y G over substituted neurons."""
     if not any(any(widths) for widths in spread.values()):
         return ZERO
-    steepest = {i: [max(abs(a), abs(b)) for a, b in zip(*bounds, strict=True)] for i, bounds in ranges.items()}
+    steepest = {i: largest_slopes(*bounds) for i, bounds in ranges.items()}
     sizes: list[Vector] = []
     for i, node in enumerate(network.nodes):
-        if isinstance(node, Input):
-            sizes.append([Fraction(1)] * node.size)
-        elif isinstance(node, Affine):
-            total = [ZERO] * node.size
+        total = [ONE if isinstance(node, Input) else ZERO] * node.size
+        if isinstance(node, Affine):
             for source, matrix in node.inputs:
                 total = _sum(total, abs(matrix).times(sizes[source]))
-            sizes.append(total)
-        else:
-            sizes.append([s * y for s, y in zip(steepest[i], sizes[node.source], strict=True)])
+        elif isinstance(node, Activation):
+            total = [s * y for s, y in zip(steepest[i], sizes[node.source], strict=True)]
+        sizes.append(total)
     gradient = [[ZERO] * node.size for node in network.nodes]
-    gradient[-1] = abs(W).transpose().times([Fraction(1)] * len(W.rows))
+    gradient[-1] = abs(W).transpose().times([ONE] * len(W.rows))
     slack = ZERO
     for i in range(len(network.nodes) - 1, 0, -1):
         node = network.nodes[i]
@@ -271,3 +202,7 @@ def _slack(network: Network, ranges: dict[int, Bounds], W: Matrix, spread: dict[
             through = [s * g for s, g in zip(steepest[i], gradient[i], strict=True)]
             gradient[node.source] = _sum(gradient[node.source], through)
     return slack
+
+
+def largest_slopes(lower: Vector, upper: Vector) -> Vector:
+    return [max(abs(low), abs(high)) for low, high in zip(lower, upper, strict=True)]
