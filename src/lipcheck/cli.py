@@ -9,10 +9,11 @@ from collections.abc import Sequence
 from fractions import Fraction
 from types import FrameType
 
+from . import network as network_file
+from . import parse
 from .certificate import Claim, check
 from .exact import Failure, LimitExceeded, decimal
 from .network import Affine, Input, Network, read_bytes, read_network
-from .parse import MOST_BYTES
 
 NAMES = {0: "verified", 1: "rejected", 2: "malformed", 3: "network mismatch", 4: "limits exceeded", 70: "internal error"}
 SHOWN = 8  # outputs or inputs that are written out
@@ -27,11 +28,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     try:
         limit(options.seconds, options.gigabytes)
-        network = read_network(options.network)
+        network = read_network(read_bytes(options.network, network_file.MOST_BYTES))
         if options.certificate is None:
             print(describe(network))
             return 0
-        claim = check(network, read_bytes(options.certificate, MOST_BYTES))
+        claim = check(network, read_bytes(options.certificate, parse.MOST_BYTES))
         code, message = 0, theorem(claim)
     except Failure as failure:
         code, message = failure.code, str(failure)

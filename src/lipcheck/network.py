@@ -91,8 +91,7 @@ def read_bytes(path: str, most: int) -> bytes:
         raise Malformed(f"cannot read {path}: {error.strerror}") from None
 
 
-def read_network(path: str) -> Network:
-    data = read_bytes(path, MOST_BYTES)
+def read_network(data: bytes) -> Network:
     nodes: list[Node] = []
     try:
         tensors, document = _open(data)
