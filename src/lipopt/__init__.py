@@ -1,11 +1,15 @@
 """lipopt: certified Lipschitz constants of neural networks."""
 
-from .bound import bound, compare, lower_bound
-from .domain import Ball, Box, read_vnnlib
-from .errors import LipoptError
-from .network import Network
-from .readers import load
-from .result import LowerBound, Result
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from .api import bound, compare, lower_bound
+    from .domain import Ball, Box, read_vnnlib
+    from .errors import LipoptError
+    from .network import Network
+    from .readers import load
+    from .result import LowerBound, Result
 
 __all__ = [
     "Ball",
@@ -20,3 +24,26 @@ __all__ = [
     "lower_bound",
     "read_vnnlib",
 ]
+
+_HOME = {
+    "api": ("bound", "compare", "lower_bound"),
+    "domain": ("Ball", "Box", "read_vnnlib"),
+    "errors": ("LipoptError",),
+    "network": ("Network",),
+    "readers": ("load",),
+    "result": ("LowerBound", "Result"),
+}
+_MODULE = {name: module for module, names in _HOME.items() for name in names}
+
+
+def __getattr__(name: str) -> Any:
+    """Import a public name when it is first used: `lipopt --help` needs none of them."""
+    if name not in _MODULE:
+        raise AttributeError(f"module 'lipopt' has no attribute '{name}'")
+    value = getattr(import_module(f".{_MODULE[name]}", __name__), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return __all__

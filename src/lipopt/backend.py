@@ -27,7 +27,7 @@ class Backend:
     zeros: Callable[[tuple[int, ...]], Any]
     concatenate: Callable[[list[Any]], Any]
     log: Callable[[Any], Any]
-    operator: Callable[[Matrix], Any]  # a matrix, dense or CSR, in a form that @ is fast with
+    operator: Callable[[Matrix], tuple[Any, Any]]  # a matrix, dense or CSR, and its transpose, in a form that @ is fast with
     cholesky: Callable[[Any], Any]  # the lower factor; None if there is none
     solve_lower: Callable[[Any, Any], Any]  # L^-1 B
 
@@ -45,8 +45,11 @@ def _numpy() -> Backend:
     def array(values: Any) -> Array:
         return np.ascontiguousarray(values, dtype=np.float64)
 
-    def operator(matrix: Matrix) -> Matrix:
-        return sp.csr_array(matrix, dtype=np.float64) if sp.issparse(matrix) else array(matrix)
+    def operator(matrix: Matrix) -> tuple[Matrix, Matrix]:
+        if sp.issparse(matrix):
+            return sp.csr_array(matrix, dtype=np.float64), sp.csr_array(matrix.T, dtype=np.float64)
+        dense = array(matrix)
+        return dense, dense.T
 
     def cholesky(matrix: Array) -> Array | None:
         try:
@@ -74,14 +77,19 @@ def _torch(device: str) -> Backend:
         raise LipoptError(f"device '{device}' is not available ({reason}); leave it out to run on the CPU") from error
 
     def array(values: Any) -> Any:
-        return torch.as_tensor(np.ascontiguousarray(values, dtype=np.float64)).to(device)
+        return torch.from_numpy(np.array(values, dtype=np.float64, order="C")).to(device)
 
-    def operator(matrix: Matrix) -> Any:
-        if not sp.issparse(matrix):
-            return array(matrix)
-        csr = sp.csr_array(matrix, dtype=np.float64)
-        index = [torch.as_tensor(part.astype(np.int64)) for part in (csr.indptr, csr.indices)]
-        return torch.sparse_csr_tensor(*index, torch.as_tensor(csr.data), size=csr.shape, **options)
+    def sparse(matrix: Matrix) -> Any:
+        coordinates = sp.coo_array(matrix, dtype=np.float64)
+        index = torch.from_numpy(np.stack(coordinates.coords).astype(np.int64))
+        values = torch.from_numpy(coordinates.data.copy())
+        return torch.sparse_coo_tensor(index, values, size=matrix.shape, check_invariants=False, **options).coalesce()
+
+    def operator(matrix: Matrix) -> tuple[Any, Any]:
+        if sp.issparse(matrix):
+            return sparse(matrix), sparse(matrix.T)
+        dense = array(matrix)
+        return dense, dense.T
 
     def cholesky(matrix: Any) -> Any:
         factor, info = torch.linalg.cholesky_ex(matrix)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 
 from .definite import spectral_norm_up
 from .methods import Task, UpperBound, register
-from .problem import DerivativeProblem
+from .problem import Blocks, DerivativeProblem
 from .rounding import Array, Matrix, times_up, up, up_float
 
 
@@ -17,18 +18,22 @@ def operator_norm_up(matrix: Matrix, norm: str) -> float:
     if norm == "l2":
         return spectral_norm_up(matrix)
     axis = 1 if norm == "linf" else 0
-    return up_float(float(np.max(abs(matrix.astype(np.float64)).sum(axis=axis), initial=0.0)), matrix.shape[axis])
+    largest = float(np.max(abs(matrix.astype(np.float64)).sum(axis=axis)))
+    return up_float(largest, matrix.shape[axis]) if largest else 0.0
 
 
 def product_bound(problem: DerivativeProblem) -> float:
     """The product of the norms of the layers, of a problem that was not presolved; branches add up."""
     size = [1.0]
+
+    def grown(blocks: Blocks, steepest: float) -> float:
+        terms = [(steepest, operator_norm_up(m, problem.norm), size[source]) for source, m in blocks.items()]
+        terms = [term for term in terms if all(term)]
+        return up_float(sum(s * norm * before for s, norm, before in terms), 3 * len(terms)) if terms else 0.0
+
     for layer in problem.layers:
-        steepest = float(np.maximum(np.abs(layer.lower), np.abs(layer.upper)).max(initial=0.0))
-        total = sum(operator_norm_up(m, problem.norm) * size[source] for source, m in layer.blocks.items())
-        size.append(up_float(steepest * up_float(total, 2 * len(layer.blocks)), 1))
-    total = sum(operator_norm_up(m, problem.norm) * size[source] for source, m in problem.objective.items())
-    return up_float(total, 2 * len(problem.objective)) if total else 0.0
+        size.append(grown(layer.blocks, float(np.maximum(np.abs(layer.lower), np.abs(layer.upper)).max())))
+    return grown(problem.objective, 1.0)
 
 
 def path_sum_rows(problem: DerivativeProblem) -> Array:
@@ -50,7 +55,7 @@ def path_sum_rows(problem: DerivativeProblem) -> Array:
 
 def path_sum_bound(problem: DerivativeProblem) -> float:
     """The norm of the matrix of path sums, plus the problem's slack."""
-    if not problem.objective or not any(abs(m).sum() for m in problem.objective.values()):
+    if not any(abs(m).sum() for m in problem.objective.values()):
         return problem.slack
     rows = path_sum_rows(problem)
     norms = {norm: operator_norm_up(rows, norm) for norm in ("linf", "l1")}
@@ -66,7 +71,7 @@ def path_sum_bound(problem: DerivativeProblem) -> float:
 class Product:
     """The product of layer norms."""
 
-    name: str = "product"
+    name: ClassVar[str] = "product"
 
     def __call__(self, task: Task) -> UpperBound:
         return UpperBound(product_bound(task.raw))
@@ -77,7 +82,7 @@ class Product:
 class PathSum:
     """The sum of |products of weights| over all paths from an input to the output."""
 
-    name: str = "path-sum"
+    name: ClassVar[str] = "path-sum"
 
     def __call__(self, task: Task) -> UpperBound:
         return UpperBound(path_sum_bound(task.problem))

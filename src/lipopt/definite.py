@@ -1,7 +1,8 @@
 """Positive semidefiniteness, proved in floating point (Rump, "Verification of positive definiteness", BIT 2006).
 
 If a floating-point Cholesky factorization of S runs to the end, some S + E is positive semidefinite exactly, with
-|E| <= gamma(n + 1) / (1 - gamma(n + 1)) trace(S) in the spectral norm. So S is if the factorization of S - c I does, with c larger than that.
+|E| <= gamma(n + 1) / (1 - gamma(n + 1)) trace(S) in the spectral norm. So S itself is positive semidefinite if the
+factorization of S - c I runs to the end, with c larger than that.
 """
 
 from __future__ import annotations
@@ -37,14 +38,17 @@ def is_positive_semidefinite(matrix: Array, error: float = 0.0) -> bool:
 def spectral_norm_up(matrix: Matrix) -> float:
     """An upper bound on the spectral norm: tight for matrices with a side of up to LARGEST, sqrt(|M|_1 |M|_inf) beyond."""
     sizes = abs(matrix)
-    rows, columns = (float(np.max(sizes.sum(axis=axis), initial=0.0)) for axis in (1, 0))
-    simple = up_float(np.sqrt(up_float(rows, matrix.shape[1]) * up_float(columns, matrix.shape[0])), 4)
+    largest = float(sizes.max())
+    if largest == 0:
+        return 0.0
+    rows, columns = (float(np.max(sizes.sum(axis=axis))) for axis in (1, 0))
+    simple = up_float(np.sqrt(up_float(rows, matrix.shape[1])) * np.sqrt(up_float(columns, matrix.shape[0])), 4)
     n = min(matrix.shape)
-    if n > LARGEST or simple == 0:
+    if n > LARGEST:
         return simple
-    matrix = matrix.astype(np.float64)
-    scale = float(2.0 ** -np.round(np.log2(simple)))  # exact, and keeps the squares below away from overflow and underflow
-    matrix = matrix * scale
+    exponent = int(np.clip(np.frexp(largest)[1], -1000, 1000))
+    scale = 2.0**-exponent  # exact, and keeps the squares below away from overflow and underflow
+    matrix = matrix.astype(np.float64) * scale
     gram = matrix @ matrix.T if matrix.shape[0] <= matrix.shape[1] else matrix.T @ matrix
     gram = gram.toarray() if sp.issparse(gram) else np.asarray(gram)
     trace = float(np.trace(gram))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import re
+import zipfile
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -85,6 +86,31 @@ def _flat(values: Array, size: int, what: str) -> Array:
     if values.ndim == 0:
         return np.full(size, float(values))
     raise LipoptError(f"the {what} has {values.size} entries, the network has {size} inputs")
+
+
+def read_array(path: str | Path) -> Array:
+    """An array of numbers from a .npy, .csv or .txt file."""
+    path = Path(path)
+    try:
+        if path.suffix == ".npy":
+            return np.asarray(np.load(path, allow_pickle=False), dtype=np.float64)
+        return np.loadtxt(path, delimiter="," if path.suffix == ".csv" else None, dtype=np.float64, ndmin=1)
+    except (OSError, ValueError, TypeError, EOFError) as error:
+        raise LipoptError(f"cannot read numbers from {path}: {error}") from error
+
+
+def read_box(path: str | Path) -> Box:
+    """A box from a .npz file with `lower` and `upper`, or an array with two rows."""
+    if Path(path).suffix != ".npz":
+        rows = read_array(path)
+        if rows.ndim < 2 or len(rows) != 2:
+            raise LipoptError(f"{path} must hold two rows, the lower and the upper bounds; it has shape {rows.shape}")
+        return Box(rows[0], rows[1])
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            return Box(file["lower"], file["upper"])
+    except (OSError, KeyError, EOFError, zipfile.BadZipFile) as error:
+        raise LipoptError(f"{path} must be a .npz file with arrays 'lower' and 'upper': {error}") from error
 
 
 _ASSERTION = re.compile(r"\(\s*assert\s*\(\s*(<=|>=)\s*(\S+?)\s+(\S+?)\s*\)\s*\)")

@@ -11,11 +11,11 @@ in the variables (t, z, w). If tau >= 0 and S is positive semidefinite, then at 
 One row, or the Euclidean norm of several: the same mu for all, counted once. The sum of the absolute values of rows (l1):
 one mu a row. delta: one for every input (linf), or one for all (l2), counted once.
 
-S is sparse in blocks, one block for every pair of layers that interact. Eliminating variables from the output to the input
-(a block Cholesky factorization) never couples what the graph keeps apart, and leaves one condition on the inputs,
-diag(delta) >= K, which scaling delta repairs. `fit` finds multipliers that way, in plain floating point. `is_proved`
-then decides: it factorizes D S D - shift I = L L^T + R, D a scaling by powers of two, and compares the shift with a bound on |R| and on
-every rounding error on the way. It assumes nothing about how well the factorization went, only matrix products in float64.
+S is sparse in blocks, one block for every pair of layers that interact. Eliminating variables from the output to the
+input (a block Cholesky factorization) keeps it so, and leaves one condition on the inputs, diag(delta) >= K, which
+scaling delta repairs. `fit` finds multipliers that way, in plain floating point. `is_proved` then decides: it factorizes
+D S D - shift I = L L^T + R, D a scaling by powers of two, and compares the shift with a bound on |R| and on every rounding
+error on the way. It assumes nothing about how well the factorization went, only that matrix products are float64 sums.
 """
 
 from __future__ import annotations
@@ -31,9 +31,22 @@ from .rounding import TINY, Array, gamma, terms, up_float
 
 Parts: TypeAlias = dict[tuple[int, int], Any]  # blocks (i, j), i >= j, of a symmetric matrix; source numbers, the output last
 
+POWER = 30  # power iterations for the multipliers of one layer
 LARGEST = 1e3  # give up when a block needs multipliers inflated by more than this
 STIFF = 1e5  # tau of a neuron with known slope, relative to what it has to outweigh
-FLOOR = 1e-9  # the smallest delta and tau, relative to their mean
+FLOOR = 1e-9  # the smallest delta and tau, relative to the usual
+SMALLEST = 1e-150  # what is divided by is kept above this
+
+
+@dataclass(frozen=True, eq=False)
+class Hint:
+    """Multipliers in floating point, for mu = rows / 4: `bound` is the square root of the sum of delta."""
+
+    bound: float
+    rows: Array
+    delta: Array
+    tau: list[Array]
+    inflation: float
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,44 +74,38 @@ class Dual:
         self.sizes = [*problem.sizes, problem.outputs]
         self.last = len(self.sizes) - 1
 
-    def fit(self, rows: Array, delta: Array, tau: list[Array]) -> tuple[float, Array, list[Array]] | None:
-        """The bound's square, and the delta and tau near those given that satisfy the dual for mu = rows / 4, up to rounding.
+    def fit(self, rows: Array, x: list[Any], inflation: float) -> Hint | None:
+        """Multipliers near the best ones for vectors x (by source, feasible), with mu = rows / 4: feasible up to rounding.
 
-        None if there are none: a block stayed indefinite."""
-        array = self.backend.array
+        Eliminating everything after layer i leaves a quadratic form in z_i and what comes before. Its maximum over the balls of
+        z_i, found by the power method from the given z_i, has multipliers tau_i in closed form. So the errors of one layer do not
+        build up in the next. `inflation` makes every block more definite than it has to be. None if a block stayed indefinite."""
         parts: Parts = {}
         self._add_output(parts, rows / 4)
-        if not self._eliminate(parts, self.last):
+        if self._eliminate(parts, self.last) is None:
             return None
         fitted = []
         for i in range(self.last - 1, 0, -1):
-            tau_i = self._outweigh(parts[i, i], self._reasonable(tau[i - 1], parts[i, i], i), 2.0)
-            if tau_i is None:
+            tau = self._best_tau(parts, i, x)
+            tau = self._outweigh(parts[i, i], tau * (1 + inflation), 2.0)
+            if tau is None:
                 return None
-            self._add_layer(parts, i, tau_i)
-            if not self._eliminate(parts, i):
+            self._add_layer(parts, i, tau)
+            if self._eliminate(parts, i) is None:
                 return None
-            fitted.append(self.backend.numpy(tau_i))
-        full = np.maximum(delta, FLOOR * delta.mean()) * np.ones(self.sizes[0])
-        enough = self._outweigh(parts[0, 0], array(full), 1.0)
+            fitted.append(self.backend.numpy(tau))
+        enough = self._outweigh(parts[0, 0], self._best_delta(parts[0, 0], x[0]), 1.0)
         if enough is None:
             return None
-        scaled = self.backend.numpy(enough)[: len(delta)]
-        square = float(scaled.sum())
-        return (square, scaled, fitted[::-1]) if 0 < square < np.inf else None
+        delta = self.backend.numpy(enough)[: None if self.problem.norm == "linf" else 1] * (1 + inflation)
+        square = float(delta.sum())
+        return Hint(square**0.5, rows, delta, fitted[::-1], inflation) if 0 < square < np.inf else None
 
-    def prove(self, rows: Array, delta: Array, tau: list[Array], largest: float = 1e-2) -> Multipliers | None:
-        """Multipliers from what `fit` found, delta inflated by as little as a proof needs."""
-        inflation = 1e-10 * len(self.sizes)
-        while inflation <= largest:
-            more = delta * (1 + inflation)
-            value = float(np.sqrt(more.sum()))
-            mu: float | Array = value / 2 * float(rows[0]) if self.problem.norm != "l1" else value / 2 * rows
-            found = Multipliers(mu, more / (2 * value), [t / (2 * value) for t in tau])
-            if self.is_proved(found):
-                return found
-            inflation *= 10
-        return None
+    def prove(self, hint: Hint) -> Multipliers | None:
+        """The multipliers of a hint, scaled to equal mu and delta, if they can be proved."""
+        mu: float | Array = hint.bound / 2 if self.problem.norm != "l1" else hint.bound / 2 * hint.rows
+        found = Multipliers(mu, hint.delta / (2 * hint.bound), [t / (2 * hint.bound) for t in hint.tau])
+        return found if self.is_proved(found) else None
 
     def is_proved(self, multipliers: Multipliers) -> bool:
         """Whether S is proved positive semidefinite; False means that there is no proof."""
@@ -111,7 +118,7 @@ class Dual:
         for i, tau in enumerate(multipliers.tau, start=1):
             self._add_layer(parts, i, array(tau))
         _add_diagonal(self._part(parts, 0, 0), array(delta))
-        diagonal = [self.backend.numpy(_diagonal(parts[i, i])) for i in range(len(sizes))]
+        diagonal = [self.backend.numpy(parts[i, i].diagonal()) for i in range(len(sizes))]
         if not all((d > 0).all() for d in diagonal):
             return False
         scale = [2.0 ** -np.round(np.log2(d) / 2) for d in diagonal]
@@ -120,7 +127,7 @@ class Dual:
             part *= array(scale[j])
         assembly = self._assembly_error(mu, delta, multipliers.tau, scale)
         size = sum(float((part * part).sum()) * (1 if i == j else 2) for (i, j), part in parts.items()) ** 0.5
-        trace = sum(float(_diagonal(parts[i, i]).sum()) for i in range(len(sizes)))
+        trace = sum(float(parts[i, i].diagonal().sum()) for i in range(len(sizes)))
         products = gamma(sum(sizes) + 4)
         shift = 1.1 * assembly + 3 * products * (trace + size) + sum(sizes) ** 2 * TINY
         for i in range(len(sizes)):
@@ -156,7 +163,9 @@ class Dual:
         return square**0.5, weight
 
     def _assembly_error(self, mu: Array, delta: Array, tau: list[Array], scale: list[Array]) -> float:
-        """A bound, in the spectral norm, on what rounding did to D S D: the largest row sum of gamma times its terms in absolute value."""
+        """A bound, in the spectral norm, on what rounding did to D S D.
+
+        That is gamma times the largest row sum of all terms of D S D in absolute value."""
         rows = [np.zeros(n) for n in self.sizes]
         rows[0] += delta * scale[0]
         rows[-1] += mu * scale[-1]
@@ -200,7 +209,7 @@ class Dual:
                     parts[s, q] += m.T @ (square * other)
 
     def _eliminate(self, parts: Parts, k: int) -> dict[int, Any] | None:
-        """Eliminate source k: its columns of L, by source; the rest of `parts` becomes its Schur complement. None if it is not definite."""
+        """Eliminate source k: its columns of L, by source; `parts` becomes the Schur complement. None if k is not definite."""
         root = self.backend.cholesky(parts.pop((k, k)))
         if root is None:
             return None
@@ -211,13 +220,29 @@ class Dual:
                     parts[i, j] = self._part(parts, i, j) - left @ right.T
         return {k: root, **columns}
 
-    def _reasonable(self, tau: Array, rest: Any, i: int) -> Any:
-        """tau without extremes: neither below a floor nor so stiff that the dual is badly conditioned."""
-        needed = np.maximum(-self.backend.numpy(_diagonal(rest)), 0.0)
+    def _best_tau(self, parts: Parts, i: int, x: list[Any]) -> Any:
+        """tau = |g| / (h |y|), g the gradient of the quadratic form at its maximum over the balls of z_i; within limits."""
+        layer, array, rest = self.problem.layers[i - 1], self.backend.array, parts[i, i]
+        y = sum(m @ x[s] for s, m in self.blocks[i - 1].items())
+        center, radius = array((layer.lower + layer.upper) / 2)[:, None] * y, array((layer.upper - layer.lower) / 2) * _sizes(y)
+        fixed = sum((part @ x[j] for (k, j), part in parts.items() if k == i and j < i), 0.0 * x[i])
+        z = x[i]
+        for _ in range(POWER):
+            g = -(rest @ z + fixed)
+            z = center + (radius / (_sizes(g) + SMALLEST))[:, None] * g
+        needed = -rest.diagonal()
         stiff = STIFF * float(abs(rest).sum(1).max())
-        tau = np.where(np.isfinite(tau), tau, stiff)
-        usual = min(float(tau.mean()), stiff)
-        return self.backend.array(np.clip(tau, np.maximum(needed, FLOOR * usual), max(stiff, float(needed.max()))))
+        tau = self.backend.numpy(_sizes(rest @ z + fixed) / (radius + SMALLEST))
+        usual = min(float(np.median(tau)), stiff)
+        return array(np.clip(tau, np.maximum(self.backend.numpy(needed), FLOOR * usual), stiff))
+
+    def _best_delta(self, rest: Any, t: Any) -> Any:
+        """delta = |g| for g = the gradient of the quadratic form that is left, at its maximum over t."""
+        for _ in range(POWER):
+            g = rest @ t
+            sizes = _sizes(g) if self.problem.norm == "linf" else 0 * _sizes(g) + (g * g).sum() ** 0.5
+            t = g / -(sizes + SMALLEST)[:, None]
+        return sizes + FLOOR * sizes.mean() + SMALLEST
 
     def _outweigh(self, rest: Any, diagonal: Any, margin: float) -> Any | None:
         """`diagonal`, scaled up by no more than is needed for diag(diagonal) + rest to be positive definite (times `margin`)."""
@@ -242,8 +267,9 @@ class Dual:
 
 
 def _add_diagonal(matrix: Any, values: Any) -> None:
-    matrix.reshape(-1)[:: matrix.shape[0] + 1] += values
+    index = np.arange(matrix.shape[0])
+    matrix[index, index] += values
 
 
-def _diagonal(matrix: Any) -> Any:
-    return matrix.reshape(-1)[:: matrix.shape[0] + 1]
+def _sizes(vectors: Any) -> Any:
+    return (vectors * vectors).sum(-1) ** 0.5

@@ -1,9 +1,9 @@
-"""Lower bounds: on the Lipschitz constant L itself, from gradients of the real network, and on the optimum of the derivative problem (POP).
+"""Lower bounds: on the Lipschitz constant L, from gradients of the real network, and on the derivative problem (POP).
 
     sampled gradients <= L <= POP optimum <= every certified upper bound
 
-L: gradients at random points (the paper's LBS), then a hill climb from the best of them. A gradient counts only at
-points where the network is differentiable: a neuron at its kink (within rounding) whose value depends on the input disqualifies the point.
+L: gradients at random points (the paper's LBS), then a hill climb from the best of them. A gradient counts only where
+the network is differentiable: a neuron at its kink (within rounding) that depends on the input disqualifies a point.
 POP: for a fixed rest, the objective is linear in t and in the slopes of each layer, so alternating maximization never
 goes down; started from the slopes of the best sample as well, it is never below the sampled bound. Tiny problems are
 enumerated: the objective is convex in every slope, so the maximum is at a vertex.
@@ -21,7 +21,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from . import activations
-from .domain import Domain
+from .domain import Ball, Domain
 from .methods import Task
 from .network import Activation, Affine, Input, Network
 from .problem import NORMS, DerivativeProblem, apply
@@ -30,7 +30,7 @@ from .rounding import Array, gamma, terms
 SPREAD = 5.0  # the whole space is sampled in the cube [-5, 5]^n, as the authors' code does
 BATCH = 2**22  # entries of the largest array of one batch
 ENUMERATE = 14  # neurons up to which the POP is enumerated
-STARTS, ROUNDS, PROPOSALS = 16, 24, 8  # of the hill climb
+STARTS, ROUNDS, PROPOSALS = 16, 30, 12  # of the hill climb
 NEAR = 1e-9  # how close to a kink, relative to the layer's size, counts as on it
 SAFETY = 1e-9  # relative margin of the floating-point evaluation of slopes
 
@@ -55,7 +55,7 @@ def sample(network: Network, outputs: sp.csr_array, task: Task, domain: Domain, 
     for start in range(0, samples, batch):
         if start and task.seconds_left <= 0:
             break
-        x = rng.uniform(low[:, None], high[:, None], (n, min(batch, samples - start)))
+        x = _points(rng, low, high, domain, min(batch, samples - start))
         points, values = _best(points, values, x, _norms_at(network, outputs, x, task.raw.norm))
         task.progress("sampling gradients", (start + x.shape[1]) / samples)
     box = None if domain is None else (low[:, None], high[:, None])
@@ -64,7 +64,16 @@ def sample(network: Network, outputs: sp.csr_array, task: Task, domain: Domain, 
         return None
     slopes = _slopes_at(network, points[:, :1])
     exact = max(0.0, values[0] * (1 - SAFETY) - _jacobian_error(network, outputs, slopes, task.raw.norm))
-    return Sample(exact, points[:, 0], {i: s[:, 0] for i, s in slopes.items()})
+    return Sample(float(exact), points[:, 0], {i: s[:, 0] for i, s in slopes.items()})
+
+
+def _points(rng: np.random.Generator, low: Array, high: Array, domain: Domain, count: int) -> Array:
+    """Uniform points in a box; of a local one, every other point in a smaller box around the center, of random size."""
+    x = rng.uniform(low[:, None], high[:, None], (len(low), count))
+    if domain is not None:
+        center = (np.reshape(domain.center, -1) if isinstance(domain, Ball) else low / 2 + high / 2)[:, None]
+        x[:, ::2] = np.clip(center + (x[:, ::2] - center) * rng.random(x[:, ::2].shape[1]), low[:, None], high[:, None])
+    return x
 
 
 def _best(points: Array, values: Array, x: Array, new: Array) -> tuple[Array, Array]:
@@ -84,18 +93,23 @@ def _climb(
     box: tuple[Array, Array] | None,
     rng: np.random.Generator,
 ) -> tuple[Array, Array]:
-    """Random steps of shrinking size from the best points; every point keeps its best successor."""
+    """Steps of shrinking size from the best points, each of which keeps its best successor.
+
+    A third of the steps go along the gradient of the gradient's norm, from a difference of two gradients; a third are
+    random, and a third random in few inputs."""
     for k in range(ROUNDS):
         if task.seconds_left <= 0 or points.shape[1] == 0:
             break
-        step = 0.5 * 0.8**k * width[:, None, None]
-        noise = rng.standard_normal((len(width), points.shape[1], PROPOSALS))
-        noise[:, :, PROPOSALS // 2 :] *= rng.random(noise[:, :, PROPOSALS // 2 :].shape) < 0.2
-        tries = points[:, :, None] + step * noise
+        step = 0.5 * 0.8**k * width[:, None]
+        steps = rng.standard_normal((len(width), points.shape[1], PROPOSALS))
+        uphill = np.sign(_norm_slope(network, outputs, points, step, task.raw.norm))
+        third = PROPOSALS // 3
+        steps[:, :, :third] = uphill[:, :, None] * 0.5 ** np.arange(third)
+        steps[:, :, -third:] *= rng.random((len(width), points.shape[1], third)) < 0.2
+        tries = points[:, :, None] + step[:, :, None] * steps
         if box is not None:
             tries = np.clip(tries, box[0][:, :, None], box[1][:, :, None])
-        flat = tries.reshape(len(width), -1)
-        scores = _norms_at(network, outputs, flat, task.raw.norm).reshape(tries.shape[1:])
+        scores = _norms_at(network, outputs, tries.reshape(len(width), -1), task.raw.norm).reshape(tries.shape[1:])
         pick = scores.argmax(axis=1)
         rows = np.arange(points.shape[1])
         better = scores[rows, pick] > values
@@ -104,6 +118,20 @@ def _climb(
         task.progress("climbing", (k + 1) / ROUNDS)
     order = np.argsort(-values, kind="stable")
     return points[:, order], values[order]
+
+
+def _norm_slope(network: Network, outputs: sp.csr_array, x: Array, step: Array, norm: str) -> Array:
+    """Roughly the gradient in x of the norm of J: with t the direction that J stretches most, a difference of J^T r along t."""
+
+    def gradients(points: Array) -> Array:
+        return jacobians(network, outputs, _slopes_at(network, points), points.shape[1])
+
+    rows = gradients(x)  # (outputs, inputs, columns)
+    largest = np.abs(rows).sum(axis=1).argmax(axis=0)
+    columns = np.arange(x.shape[1])
+    t = _direction(rows[largest, :, columns].T, norm)
+    ahead, behind = gradients(x + 0.1 * step * t), gradients(x - 0.1 * step * t)
+    return (ahead - behind)[largest, :, columns].T
 
 
 def _slopes_at(network: Network, x: Array, values: list[Array] | None = None) -> dict[int, Array]:
@@ -123,15 +151,16 @@ def _norms_at(network: Network, outputs: sp.csr_array, x: Array, norm: str) -> A
         part = x[:, start : start + batch]
         values = network.node_values(part)
         slopes = _slopes_at(network, part, values)
-        norms = jacobian_norms(jacobians(network, outputs, slopes), norm)
+        norms = jacobian_norms(jacobians(network, outputs, slopes, part.shape[1]), norm)
         norms[~_differentiable(network, values, slopes)] = -1.0
         result[start : start + batch] = np.where(np.isfinite(norms), norms, -1.0)
     return result
 
 
-def jacobians(network: Network, outputs: sp.csr_array, slopes: Mapping[int, Array], absolute: bool = False) -> Array:
+def jacobians(
+    network: Network, outputs: sp.csr_array, slopes: Mapping[int, Array], columns: int = 1, absolute: bool = False
+) -> Array:
     """J for given slopes, (outputs, inputs, columns); with `absolute`, of the absolute values of weights and slopes."""
-    columns = next((s.shape[1] for s in slopes.values()), 1)
     result = np.empty((outputs.shape[0], network.input_size, columns))
     for row in range(outputs.shape[0]):
         gradient: dict[int, Array] = {len(network.nodes) - 1: np.repeat(outputs[[row], :].toarray().T, columns, axis=1)}
@@ -213,7 +242,7 @@ def _jacobian_error(network: Network, outputs: sp.csr_array, slopes: Mapping[int
 
 
 def alternating(problem: DerivativeProblem, task: Task, starts: Sequence[Sequence[Array]] = (), restarts: int = 64) -> float:
-    """A lower bound on the optimum of the POP: t, then the slopes layer by layer, each the best for the rest, until nothing improves."""
+    """A lower bound on the POP's optimum: t, then the slopes layer by layer, each the best for the rest, while it helps."""
     rng = np.random.default_rng(task.seed)
     restarts = max(4, min(restarts, BATCH // max(1, sum(problem.sizes))))
     bias = rng.uniform(0.3, 1.0, restarts)
@@ -294,8 +323,6 @@ def free_neurons(problem: DerivativeProblem) -> int:
 
 def enumerate_pop(problem: DerivativeProblem, progress: Callable[[float], None] = lambda fraction: None) -> float:
     """The optimum of the POP over all vertices, lowered by rounding error: exponential in the number of neurons."""
-    if problem.outputs == 0 or not problem.objective:
-        return 0.0
     best, value = None, -1.0
     for slopes in _vertices(problem):
         norms = jacobian_norms(_problem_jacobians(problem, slopes), problem.norm)
@@ -326,8 +353,6 @@ def _vertices(problem: DerivativeProblem, chunk_bits: int = 10) -> Iterator[list
 
 def pop_lower_bound(problem: DerivativeProblem, task: Task, best: Sample | None) -> float:
     """The best lower bound on the POP: enumeration if it is tiny, alternating maximization otherwise."""
-    if not problem.objective:
-        return 0.0
     if free_neurons(problem) <= ENUMERATE:
         return enumerate_pop(problem)
     starts = (

@@ -61,8 +61,8 @@ def drop_unused(problem: DerivativeProblem) -> DerivativeProblem:
         for layer, rows in zip(problem.layers, keep[1:], strict=True)
         if len(rows)
     )
-    every_row = np.arange(problem.outputs)
-    return replace(problem, layers=layers, objective=_restrict(problem.objective, keep, number, every_row))
+    objective = _restrict(problem.objective, keep, number, np.arange(problem.outputs))
+    return replace(problem, layers=layers, objective=objective or {0: sp.csr_array((problem.outputs, problem.inputs))})
 
 
 def split_rows(problem: DerivativeProblem) -> list[DerivativeProblem]:
@@ -103,7 +103,7 @@ def _restrict(blocks: Blocks, keep: list[Array], number: Array, rows: Array) -> 
             continue
         part = matrix if len(rows) == matrix.shape[0] else matrix[rows, :]
         part = part if len(columns) == matrix.shape[1] else part[:, columns]
-        if (part.count_nonzero() if sp.issparse(part) else np.any(part)) or source == 0:
+        if part.count_nonzero() if sp.issparse(part) else np.any(part):
             result[int(number[source])] = part
     return result
 

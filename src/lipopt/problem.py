@@ -55,13 +55,13 @@ class DerivativeProblem:
     norm: Norm
     inputs: int
     layers: tuple[Layer, ...]
-    objective: Blocks  # C, by source
+    objective: Blocks  # C, by source; never empty
     slack: float = 0.0
 
     @property
     def outputs(self) -> int:
         """The number of rows of C."""
-        return int(next(iter(self.objective.values())).shape[0]) if self.objective else 0
+        return int(next(iter(self.objective.values())).shape[0])
 
     @property
     def sizes(self) -> list[int]:
@@ -90,7 +90,7 @@ class DerivativeProblem:
         return x, y
 
     def backward(self, slopes: Sequence[Array], rows: Array | None = None) -> list[Array]:
-        """The gradient of the objective (rows.C x; C x itself if it has one row) in x, by source; a column for each column of slopes."""
+        """The gradient of rows.C x (of C x itself if it has one row) in x, by source; a column for each of slopes."""
         columns = max([s.shape[1] for s in slopes] + ([rows.shape[1]] if rows is not None else [1]))
         if rows is None:
             rows = np.ones((1, columns))
@@ -151,7 +151,7 @@ def _check_output(k: int, m: int) -> None:
 def derivative_problem(
     network: Network, ranges: Mapping[int, tuple[Array, Array]], norm: Norm, outputs: sp.csr_array
 ) -> DerivativeProblem:
-    """The derivative problem of a network as it stands: affine nodes are neurons with slope 1, no arithmetic is done on weights."""
+    """The derivative problem of a network as it stands: affine nodes are neurons with slope 1, weights are not touched."""
     if norm not in NORMS:
         raise LipoptError(f"unknown norm '{norm}'; use one of {', '.join(NORMS)}")
     source_of = {0: 0}

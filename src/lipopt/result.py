@@ -11,7 +11,7 @@ from .methods import Status
 
 @dataclass(frozen=True)
 class Result:
-    """lower <= Lipschitz constant <= upper. `pop_lower` bounds the optimum that `upper` relaxes: how tight a better method could be."""
+    """lower <= Lipschitz constant <= upper; `pop_lower` bounds the optimum that `upper` relaxes: what is left to gain."""
 
     upper: float
     lower: float
@@ -35,7 +35,7 @@ class Result:
 
 @dataclass(frozen=True)
 class LowerBound:
-    """`lower` <= the Lipschitz constant (the gradient's norm at `point`); `pop_lower` <= the optimum of the derivative problem."""
+    """`lower` <= the Lipschitz constant (the gradient's norm at `point`); `pop_lower` <= the POP's optimum."""
 
     lower: float
     pop_lower: float

@@ -34,7 +34,7 @@ def up(x: Array, n: float) -> Array:
 
 def up_float(x: float, n: float) -> float:
     """`up` for a single number."""
-    return float(up(np.float64(x), n))
+    return float(up(np.asarray(x), n))
 
 
 def terms(matrix: Matrix) -> int:

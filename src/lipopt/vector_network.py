@@ -1,18 +1,16 @@
 """The vector network: Shor's relaxation of the derivative problem as a smooth problem over unit vectors.
 
-(z_a - l_a y_a)(z_a - u_a y_a) <= 0 says that z_a = s_a y_a with l_a <= s_a <= u_a. Shor's relaxation puts vectors in R^r in place of
-the scalars t_j and z_a, and then says that z_a lies in the ball with diameter [l_a y_a, u_a y_a]:
+(z_a - l_a y_a)(z_a - u_a y_a) <= 0 says that z_a = s_a y_a with l_a <= s_a <= u_a. Shor's relaxation puts vectors in R^r
+in place of the scalars t_j and z_a, and then it says that z_a lies in the ball with diameter [l_a y_a, u_a y_a]:
 
     z_a = m_a y_a + h_a |y_a| v_a,      m = (l + u) / 2,  h = (u - l) / 2,  |v_a| = 1
     linf: |t_j| = 1 for every j         l2: sum_j |t_j|^2 = 1         l1: t = e_j times a unit vector, for one j
     maximize |C X|, the Frobenius norm (linf, l2), or the sum of the norms of rows (l1)
 
 One evaluation is a forward pass on r columns at once, its gradient a backward pass. With g = d|C X| / dz and d|C X| / dt,
-optimality says that every v_a, t_j points along its g: iterating that is the power method, which needs no step length and gets
-close. L-BFGS on log |C X| finishes, with every vector scaled to the length sqrt(|g_a| h_a |y_a|), which makes the Hessian nearly a multiple of
-the identity. The dual's multipliers (dual.py) are then, up to a common factor,
-
-    tau_a = |g_a| |C X| / (h_a |y_a|)       delta_j = |g_j| |C X|
+optimality says that every v_a, t_j points along its g: iterating that is the power method, which needs no step length
+and gets close. L-BFGS on log |C X| finishes (the logarithm, for deep networks), with every vector scaled to the length
+sqrt(|g_a| h_a |y_a|), which brings the Hessian near a multiple of the identity.
 """
 
 from __future__ import annotations
@@ -29,6 +27,7 @@ from .problem import DerivativeProblem
 from .rounding import Array
 
 SMALLEST = 1e-150  # what |y| is kept above, to divide by it
+SMALLEST_SHARE = 1e-6  # of one row in the sum over rows
 FLOOR = 1e-8  # the smallest length of a scaled vector, relative to their mean
 
 
@@ -45,14 +44,14 @@ class State:
 
 
 class VectorNetwork:
-    """One derivative problem in rank r: the variables are one flat array. For l1, a batch of problems, one for each of `columns`."""
+    """A derivative problem; the variables are one flat array. For l1, a batch of problems, one for each of `columns`."""
 
     def __init__(self, problem: DerivativeProblem, backend: Backend, columns: Array | None = None) -> None:
         self.problem, self.backend = problem, backend
         self.columns = columns
         self.batch = 1 if columns is None else len(columns)
         operator = backend.operator
-        self.blocks = [{s: (operator(m), operator(m.T)) for s, m in blocks.items()} for blocks in problem.all_blocks()]
+        self.blocks = [{s: operator(m) for s, m in blocks.items()} for blocks in problem.all_blocks()]
         self.middle = [backend.array((v.lower + v.upper) / 2)[:, None, None] for v in problem.layers]
         self.half = [backend.array((v.upper - v.lower) / 2)[:, None] for v in problem.layers]
         self.free = [problem.inputs if columns is None else 0, *problem.sizes[1:]]
@@ -108,22 +107,18 @@ class VectorNetwork:
         sizes = [_sizes(g) for g in state.gradients]
         return [sizes[0], *(g * h * y for g, h, y in zip(sizes[1:], self.half, state.y_sizes, strict=True))]
 
-    def multipliers(self, state: State, k: int = 0) -> tuple[Array, Array, list[Array]]:
-        """The dual's rows, delta and tau of problem k of the batch; infinite tau where the slope is known."""
-        numpy = self.backend.numpy
-        value = float(state.values[k])
-        sizes = [numpy(_sizes(g)[:, k]) for g in state.gradients]
-        rows = np.ones(self.problem.outputs)
-        if self.problem.norm == "linf":
-            delta = sizes[0] * value
-        else:
-            delta = np.array([value**2])
-        if self.problem.norm == "l1":
-            rows = numpy(_sizes(state.outputs)[:, k]) / value
-            rows = np.maximum(rows, 1e-6) / np.maximum(rows, 1e-6).sum()
-        with np.errstate(divide="ignore", invalid="ignore"):
-            tau = [value * g / (numpy(h)[:, 0] * numpy(y)[:, k]) for g, h, y in zip(sizes[1:], self.half, state.y_sizes, strict=True)]
-        return rows, delta, tau
+    def vectors(self, state: State, k: int = 0) -> list[Any]:
+        """t and z of problem k of the batch, by source."""
+        t = state.units[0][:, k] if self.columns is None else state.units[0][self.columns[k] : self.columns[k] + 1, k]
+        parts = zip(self.middle, self.half, state.y, state.y_sizes, state.units[1:], strict=True)
+        return [t, *((m * y + (h * size)[..., None] * v)[:, k] for m, h, y, size, v in parts)]
+
+    def rows(self, state: State, k: int = 0) -> Array:
+        """The weights of the rows of C in problem k: their shares of the sum for l1, otherwise 1."""
+        if self.problem.norm != "l1":
+            return np.ones(self.problem.outputs)
+        shares = self.backend.numpy(_sizes(state.outputs)[:, k] / state.values[k])
+        return np.maximum(shares, SMALLEST_SHARE) / np.maximum(shares, SMALLEST_SHARE).sum()
 
     def _loss(self, x: Any) -> tuple[float, Any]:
         """- log |C X|, summed over the batch, and its gradient."""

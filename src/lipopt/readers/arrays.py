@@ -70,7 +70,7 @@ def read_mat(path: Path, activation: str) -> Network:
 
     try:
         content = loadmat(str(path))
-    except (ValueError, NotImplementedError, OSError, TypeError, IndexError) as error:
+    except Exception as error:  # scipy raises all kinds on a broken file
         raise LipoptError(f"{path} is not a readable .mat file (version 7 or earlier): {error}") from error
     if "weights" not in content:
         names = sorted(name for name in content if not name.startswith("__"))

@@ -1,1 +1,1 @@
-"""Solvers: arrays in, vectors and a status out. None of them knows what a network is."""
+"""Solvers: arrays in, vectors and status out. None of them knows about networks."""

@@ -10,20 +10,26 @@ from typing import Any, Literal
 import numpy as np
 import scipy.sparse as sp
 
-from . import baselines
+from . import auto, shor  # noqa: F401  (importing a method registers it)
 from .domain import Ball, Box, Domain
 from .errors import LipoptError
 from .lower import Sample, pop_lower_bound, sample
-from .methods import REGISTER, Method, Task, UpperBound, find_method, register
-from .network import Network
+from .methods import REGISTER, Method, Task, find_method
+from .network import Affine, Network
 from .presolve import presolve, split_rows
 from .problem import NORMS, DerivativeProblem, Norm, derivative_problem, output_matrix, slope_ranges
 from .readers import load
 from .result import LowerBound, Result
+from .threads import blas_threads
 
 Progress = Callable[..., None]
+QUIET = np.errstate(over="ignore", under="ignore", invalid="ignore")  # what overflows is found and refused at the end
+SAMPLES = 50_000  # the paper's number of points for the lower bound
+QUICK = 5_000  # and what goes with an upper bound
+SAMPLING_WORK = 20_000_000_000  # but no more multiplications than this
 
 
+@QUIET
 def bound(
     network: Any,
     *,
@@ -34,19 +40,22 @@ def bound(
     method: str | Method = "auto",
     time_limit: float | None = None,
     seed: int = 0,
-    samples: int = 2000,
+    samples: int | None = None,
     progress: Progress | None = None,
 ) -> Result:
     """A proved upper bound on the Lipschitz constant, with lower bounds beside it.
 
-    `network` is a Network or anything `load` reads. The constant is that of one output, of the difference of two (`margin`), or of
-    all together (`output="all"`, the same norm on inputs and outputs), in `norm`, over the whole space or a Ball or Box."""
+    `network` is a Network or anything `load` reads. The constant is that of one output, of the difference of two
+    (`margin`), or of all together (`output="all"`, the same norm on inputs and outputs), in `norm`, over the whole space
+    or a Ball or Box. `samples` is the number of random points for the lower bound: by default 5,000 (50,000 for
+    `lower_bound`), fewer for large networks."""
     chosen = find_method(method)
-    question = _Question.ask(network, norm, output, margin, domain, time_limit, seed, samples, progress)
+    question = _Question.ask(network, norm, output, margin, domain, time_limit, seed, samples, QUICK, progress)
     low = question.lower()
     return question.result(chosen, low)
 
 
+@QUIET
 def compare(
     network: Any,
     *,
@@ -57,15 +66,16 @@ def compare(
     domain: Domain = None,
     time_limit: float | None = None,
     seed: int = 0,
-    samples: int = 50_000,
+    samples: int | None = None,
     progress: Progress | None = None,
     on_refusal: Callable[[str, LipoptError], None] | None = None,
 ) -> list[Result]:
-    """The same question put to several methods (all that are registered, by default), best first. The time limit is per method.
+    """The same question put to several methods (by default all that are registered), best first.
 
-    A method that refuses the problem raises its error, or is passed to `on_refusal` and left out."""
+    The time limit is per method. A method that refuses the problem raises its error, or is left out and passed to
+    `on_refusal`."""
     chosen = [find_method(m) for m in (sorted(set(REGISTER) - {"auto"}) if methods is None else methods)]
-    question = _Question.ask(network, norm, output, margin, domain, time_limit, seed, samples, progress)
+    question = _Question.ask(network, norm, output, margin, domain, time_limit, seed, samples, QUICK, progress)
     low = question.lower()
     results = []
     for each in chosen:
@@ -78,6 +88,7 @@ def compare(
     return sorted(results, key=lambda r: r.upper)
 
 
+@QUIET
 def lower_bound(
     network: Any,
     *,
@@ -87,29 +98,16 @@ def lower_bound(
     domain: Domain = None,
     time_limit: float | None = None,
     seed: int = 0,
-    samples: int = 50_000,
+    samples: int | None = None,
     progress: Progress | None = None,
 ) -> LowerBound:
     """Lower bounds on the Lipschitz constant and on the optimum of the derivative problem."""
     start = time.perf_counter()
-    question = _Question.ask(network, norm, output, margin, domain, time_limit, seed, samples, progress)
+    question = _Question.ask(network, norm, output, margin, domain, time_limit, seed, samples, SAMPLES, progress)
     best, pop = question.lower()
     point = () if best is None else tuple(float(v) for v in best.point)
     seconds = time.perf_counter() - start
     return LowerBound(0.0 if best is None else best.value, pop, point, seconds, **question.labels)
-
-
-@register("auto")
-@dataclass(frozen=True)
-class Auto:
-    """The smaller of the two baselines."""
-
-    name: str = "auto"
-
-    def __call__(self, task: Task) -> UpperBound:
-        found = {method.name: method(task) for method in (baselines.Product(), baselines.PathSum())}
-        best = min(found, key=lambda name: found[name].value)
-        return replace(found[best], details={**found[best].details, "chosen": best})
 
 
 @dataclass(frozen=True, eq=False)
@@ -132,7 +130,8 @@ class _Question:
         domain: Domain,
         time_limit: float | None,
         seed: int,
-        samples: int,
+        samples: int | None,
+        usual_samples: int,
         progress: Progress | None,
     ) -> _Question:
         network = load(network)
@@ -142,6 +141,11 @@ class _Question:
             raise LipoptError(f"the domain is a Ball, a Box or None, got {type(domain).__name__}")
         if time_limit is not None and not time_limit > 0:
             raise LipoptError(f"the time limit must be positive, got {time_limit}")
+        if samples is None:
+            work = 20 * network.neurons + sum(
+                int(m.size) for node in network.nodes if isinstance(node, Affine) for m in node.matrices
+            )
+            samples = min(usual_samples, max(100, SAMPLING_WORK // work))
         if samples < 1:
             raise LipoptError(f"the number of samples must be positive, got {samples}")
         deadline = None if time_limit is None else time.monotonic() + time_limit
@@ -166,8 +170,9 @@ class _Question:
 
     def lower(self) -> tuple[Sample | None, float]:
         """The best sample, and a lower bound on the POP."""
-        best = sample(self.network, self.outputs, self.tasks[0], self.domain, self.samples)
-        pop = max(pop_lower_bound(task.problem, task, best) for task in self.tasks)
+        with blas_threads(max(node.size for node in self.network.nodes)):
+            best = sample(self.network, self.outputs, self.tasks[0], self.domain, self.samples)
+            pop = max(pop_lower_bound(task.problem, task, best) for task in self.tasks)
         return best, max(pop, 0.0 if best is None else best.value)
 
     def result(self, method: Method, low: tuple[Sample | None, float]) -> Result:
@@ -176,8 +181,10 @@ class _Question:
         start = time.perf_counter()
         bounds = [method(replace(task, pop_lower=pop if len(self.tasks) == 1 else 0.0)) for task in self.tasks]
         worst = max(bounds, key=lambda b: b.value)
-        if not np.isfinite(worst.value):
+        if not all(np.isfinite(b.value) for b in bounds):
             raise LipoptError(f"the bound of method '{method.name}' overflows; rescale the network")
+        if worst.value < pop:
+            raise RuntimeError(f"method '{method.name}' gave {worst.value} below the lower bound {pop}: please report this")
         return Result(
             upper=worst.value,
             lower=0.0 if best is None else best.value,

@@ -1,0 +1,39 @@
+# Two commands do everything on a fresh machine: `make demo` and `make test`.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check -q
+PACKAGE ?= .
+EDITABLE := $(if $(filter .,$(PACKAGE)),-e)
+
+.PHONY: demo test lint build clean
+
+demo: $(VENV)/.core ## bound the networks that ship with lipopt
+	$(BIN)/lipopt demo
+
+test: $(VENV)/.test ## run the tests (PACKAGE=dist/x.whl tests a built wheel)
+	$(BIN)/python -m pytest -n auto
+
+lint: $(VENV)/.dev ## style, types, one-way imports
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+build: $(VENV)/.dev ## the wheel, in dist/
+	rm -rf dist
+	$(PIP) wheel --no-deps -w dist .
+
+$(BIN)/python:
+	$(PYTHON) -m venv $(VENV)
+
+$(VENV)/.core: pyproject.toml | $(BIN)/python
+	$(PIP) install $(EDITABLE) "$(PACKAGE)"
+	touch $@
+
+$(VENV)/.test $(VENV)/.dev: $(VENV)/.%: pyproject.toml | $(BIN)/python
+	$(PIP) install $(EDITABLE) "$(PACKAGE)[$*]"
+	touch $@
+
+clean:
+	rm -rf $(VENV) dist

@@ -1,0 +1,5 @@
+"""`python -m lipopt`."""
+
+from .cli import main
+
+main()

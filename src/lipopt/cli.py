@@ -1,0 +1,312 @@
+"""The command line. Exit codes: 0 done; 2 bad input or a request that cannot be met, said in one line; 130 interrupted."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from .domain import Domain
+    from .network import Network
+
+app = typer.Typer(
+    help="Certified Lipschitz constants of neural networks.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+
+
+class NormName(StrEnum):
+    """The norms, for the help text."""
+
+    linf = "linf"
+    l2 = "l2"
+    l1 = "l1"
+
+
+Model = Annotated[
+    Path, typer.Argument(help=".onnx, .onnx.gz, .safetensors (lipopt's own), .npz or .mat file", show_default=False)
+]
+ActivationOption = Annotated[str, typer.Option("--activation", help="between the layers of a .npz or .mat file")]
+NormOption = Annotated[NormName, typer.Option("--norm", help="norm on the inputs")]
+OutputOption = Annotated[int, typer.Option("--output", "-k", help="output to bound")]
+MarginOption = Annotated[str | None, typer.Option("--margin", metavar="I,J", help="bound output I minus output J instead")]
+AllOption = Annotated[bool, typer.Option("--all-outputs", help="bound all outputs together")]
+CenterOption = Annotated[Path | None, typer.Option("--center", help="center of a ball: .npy, .csv or .txt file")]
+RadiusOption = Annotated[float | None, typer.Option("--radius", help="radius of the ball, in the l_inf norm")]
+ClipOption = Annotated[str | None, typer.Option("--clip", metavar="LOW,HIGH", help="cut the ball to this range, 0,1 for pixels")]
+BoxOption = Annotated[Path | None, typer.Option("--box", help="box: .npz with lower, upper; or .npy/.csv with two rows")]
+VnnlibOption = Annotated[Path | None, typer.Option("--vnnlib", help="box of a VNN-LIB file's inputs")]
+TimeOption = Annotated[float | None, typer.Option("--time-limit", help="seconds (per method)")]
+SeedOption = Annotated[int, typer.Option("--seed", help="seed of everything random")]
+SamplesOption = Annotated[int | None, typer.Option("--samples", help="random points for the lower bound  [default: by size]")]
+JsonOption = Annotated[bool, typer.Option("--json", help="print JSON for machines")]
+QuietOption = Annotated[bool, typer.Option("--quiet", "-q", help="no progress, no table: only the number")]
+
+
+def main() -> None:
+    """Run the command line; errors that a user can mend are one line on standard error."""
+    from .errors import LipoptError
+
+    try:
+        app()
+    except (LipoptError, MemoryError) as error:
+        text = "not enough memory" if isinstance(error, MemoryError) else str(error)
+        print(f"lipopt: {' '.join(text.split())}", file=sys.stderr)
+        sys.exit(2)
+
+
+@app.command()
+def info(
+    model: Model,
+    norm: NormOption = NormName.linf,
+    output: OutputOption = 0,
+    margin: MarginOption = None,
+    all_outputs: AllOption = False,
+    center: CenterOption = None,
+    radius: RadiusOption = None,
+    clip: ClipOption = None,
+    box: BoxOption = None,
+    vnnlib: VnnlibOption = None,
+    activation: ActivationOption = "relu",
+    as_json: JsonOption = False,
+) -> None:
+    """Show a network: its layers, and what presolve leaves of the derivative problem."""
+    from . import tables
+    from .presolve import presolve
+    from .problem import derivative_problem, output_matrix, slope_ranges
+
+    ask = _Question(model, norm, output, margin, all_outputs, center, radius, clip, box, vnnlib, activation)
+    network, options = ask.network(), ask.options()
+    outputs = output_matrix(network, options["output"], options["margin"])
+    raw = derivative_problem(network, slope_ranges(network, options["domain"]), options["norm"], outputs)
+    solved = presolve(raw)
+    if as_json:
+        counts = {"neurons": solved.neurons, "layers": len(solved.layers), "coefficients": solved.nonzeros}
+        shape = {"hash": network.hash, "input_shape": network.input_shape, "outputs": network.output_size}
+        print(json.dumps({**shape, "nodes": tables.node_rows(network), "presolved": counts}))
+        return
+    console = _console()
+    console.print(tables.network_line(network), style="bold", highlight=False)
+    console.print(tables.network_table(network))
+    console.print(tables.presolve_line(raw, solved), highlight=False)
+
+
+@app.command()
+def bound(
+    model: Model,
+    method: Annotated[str, typer.Option("--method", "-m", help="name of a method")] = "auto",
+    norm: NormOption = NormName.linf,
+    output: OutputOption = 0,
+    margin: MarginOption = None,
+    all_outputs: AllOption = False,
+    center: CenterOption = None,
+    radius: RadiusOption = None,
+    clip: ClipOption = None,
+    box: BoxOption = None,
+    vnnlib: VnnlibOption = None,
+    activation: ActivationOption = "relu",
+    time_limit: TimeOption = None,
+    seed: SeedOption = 0,
+    samples: SamplesOption = None,
+    as_json: JsonOption = False,
+    quiet: QuietOption = False,
+) -> None:
+    """Bound the Lipschitz constant from above, with a lower bound beside it."""
+    from . import tables
+    from .api import bound as run
+
+    ask = _Question(model, norm, output, margin, all_outputs, center, radius, clip, box, vnnlib, activation)
+    with _progress(quiet or as_json) as progress:
+        result = run(
+            ask.network(), method=method, time_limit=time_limit, seed=seed, samples=samples, progress=progress, **ask.options()
+        )
+    if as_json:
+        print(result.to_json())
+    elif quiet:
+        print(repr(result.upper))
+    else:
+        tables.show(_console(), [result])
+
+
+@app.command()
+def lower(
+    model: Model,
+    norm: NormOption = NormName.linf,
+    output: OutputOption = 0,
+    margin: MarginOption = None,
+    all_outputs: AllOption = False,
+    center: CenterOption = None,
+    radius: RadiusOption = None,
+    clip: ClipOption = None,
+    box: BoxOption = None,
+    vnnlib: VnnlibOption = None,
+    activation: ActivationOption = "relu",
+    time_limit: TimeOption = None,
+    seed: SeedOption = 0,
+    samples: SamplesOption = None,
+    as_json: JsonOption = False,
+    quiet: QuietOption = False,
+) -> None:
+    """Bound the Lipschitz constant from below: gradients of the network, and the optimum that upper bounds relax."""
+    from . import tables
+    from .api import lower_bound as run
+
+    ask = _Question(model, norm, output, margin, all_outputs, center, radius, clip, box, vnnlib, activation)
+    with _progress(quiet or as_json) as progress:
+        result = run(ask.network(), time_limit=time_limit, seed=seed, samples=samples, progress=progress, **ask.options())
+    if as_json:
+        print(result.to_json())
+    elif quiet:
+        print(repr(result.lower))
+    else:
+        console = _console()
+        console.print(tables.question(result), style="bold", highlight=False)
+        console.print(tables.lower_lines(result), highlight=False)
+
+
+@app.command()
+def compare(
+    model: Model,
+    methods: Annotated[str | None, typer.Option("--methods", metavar="A,B,...", help="methods  [default: all]")] = None,
+    norm: NormOption = NormName.linf,
+    output: OutputOption = 0,
+    margin: MarginOption = None,
+    all_outputs: AllOption = False,
+    center: CenterOption = None,
+    radius: RadiusOption = None,
+    clip: ClipOption = None,
+    box: BoxOption = None,
+    vnnlib: VnnlibOption = None,
+    activation: ActivationOption = "relu",
+    time_limit: TimeOption = None,
+    seed: SeedOption = 0,
+    samples: SamplesOption = None,
+    as_json: JsonOption = False,
+    quiet: QuietOption = False,
+) -> None:
+    """Compare methods on the same question, best first."""
+    from . import tables
+    from .api import compare as run
+
+    ask = _Question(model, norm, output, margin, all_outputs, center, radius, clip, box, vnnlib, activation)
+    refused: list[tuple[str, str]] = []
+    with _progress(quiet or as_json) as progress:
+        results = run(
+            ask.network(),
+            methods=None if methods is None else methods.split(","),
+            time_limit=time_limit,
+            seed=seed,
+            samples=samples,
+            progress=progress,
+            on_refusal=lambda name, error: refused.append((name, str(error))),
+            **ask.options(),
+        )
+    if as_json:
+        rows = [json.loads(r.to_json()) for r in results]
+        print(json.dumps(rows + [{"method": name, "refused": reason} for name, reason in refused]))
+    elif quiet:
+        for r in results:
+            print(r.method, repr(r.upper))
+    else:
+        tables.show(_console(), results, refused)
+
+
+@app.command()
+def demo() -> None:
+    """Bound the networks that ship with lipopt: the paper's MNIST network, dense and pruned, global and local."""
+    from .demo import run
+
+    with _progress(False) as progress:
+        run(_console(), progress)
+
+
+@dataclass(frozen=True)
+class _Question:
+    """The options that say which constant of which network is asked for."""
+
+    model: Path
+    norm: NormName
+    output: int
+    margin: str | None
+    all_outputs: bool
+    center: Path | None
+    radius: float | None
+    clip: str | None
+    box: Path | None
+    vnnlib: Path | None
+    activation: str
+
+    def network(self) -> Network:
+        from .readers import load
+
+        return load(self.model, activation=self.activation)
+
+    def options(self) -> dict[str, Any]:
+        """As keyword arguments of the functions of `lipopt`."""
+        pair = None if self.margin is None else _pair(self.margin, "--margin", int)
+        output: Any = "all" if self.all_outputs else self.output
+        return {"norm": self.norm.value, "output": output, "margin": pair, "domain": self.domain()}
+
+    def domain(self) -> Domain:
+        from .domain import Ball, read_array, read_box, read_vnnlib
+        from .errors import LipoptError
+
+        given = [name for name in ("center", "box", "vnnlib") if getattr(self, name) is not None]
+        if len(given) > 1:
+            raise LipoptError(f"use one of --{' and --'.join(given)}, not both")
+        if (self.center is None) != (self.radius is None):
+            raise LipoptError("a ball needs both --center FILE and --radius R")
+        if self.clip is not None and self.center is None:
+            raise LipoptError("--clip goes with --center and --radius")
+        if self.center is not None and self.radius is not None:
+            return Ball(read_array(self.center), self.radius, None if self.clip is None else _pair(self.clip, "--clip", float))
+        if self.box is not None:
+            return read_box(self.box)
+        return None if self.vnnlib is None else read_vnnlib(self.vnnlib)
+
+
+def _pair(text: str, option: str, kind: type) -> tuple[Any, Any]:
+    from .errors import LipoptError
+
+    try:
+        first, second = (kind(part) for part in text.split(","))
+    except ValueError as error:
+        raise LipoptError(f"{option} takes two numbers with a comma between them, got '{text}'") from error
+    return first, second
+
+
+def _console() -> Console:
+    from rich.console import Console
+
+    return Console() if sys.stdout.isatty() else Console(width=120)
+
+
+@contextmanager
+def _progress(hidden: bool) -> Iterator[Any]:
+    """A function progress(message, fraction=None) that shows a bar on standard error, if that is a terminal."""
+    if hidden or not sys.stderr.isatty():
+        yield None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
+    columns = TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn()
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task("reading", total=None)
+
+        def show(message: str, fraction: float | None = None) -> None:
+            bar.update(task, description=message, total=None if fraction is None else 1.0, completed=fraction or 0.0)
+
+        yield show

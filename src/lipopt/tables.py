@@ -1,0 +1,117 @@
+"""What the command line prints: tables for people, on a terminal or plain."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from rich import box
+from rich.table import Table
+
+from .network import Activation, Input, Network
+from .problem import DerivativeProblem
+from .result import LowerBound, Result
+
+
+def number(value: float) -> str:
+    """Six digits, rounded up: a printed upper bound is an upper bound too."""
+    return _rounded(value, up=True)
+
+
+def number_down(value: float | None) -> str:
+    """Six digits, rounded down, for lower bounds."""
+    return "-" if value is None else _rounded(value, up=False)
+
+
+def _rounded(value: float, up: bool) -> str:
+    from decimal import ROUND_CEILING, ROUND_FLOOR, Context, Decimal
+
+    rounded = Context(prec=6, rounding=ROUND_CEILING if up else ROUND_FLOOR).create_decimal(Decimal(value))
+    return f"{rounded:,f}" if value == 0 or 1e-4 <= abs(value) < 1e7 else f"{rounded:e}"
+
+
+def results_table(results: Sequence[Result], refused: Sequence[tuple[str, str]] = ()) -> Table:
+    """A row per method: the upper bound, its ratio to the lower bounds, the time."""
+    table = Table(box=box.SIMPLE_HEAD)
+    table.add_column("method")
+    for column in ("upper bound", "/ lower", "/ POP lower", "seconds"):
+        table.add_column(column, justify="right")
+    table.add_column("status")
+    for r in results:
+        chosen = f" ({r.details['chosen']})" if "chosen" in r.details else ""
+        ratios = [_ratio(r.upper, r.lower), _ratio(r.upper, r.pop_lower)]
+        table.add_row(r.method + chosen, number(r.upper), *ratios, f"{r.seconds:.2f}", r.status)
+    for name, reason in refused:
+        table.add_row(name, "-", "", "", "", reason)
+    return table
+
+
+def _ratio(upper: float, lower: float | None) -> str:
+    return f"{upper / lower:.3f}" if lower else "-"
+
+
+def question(r: Result | LowerBound) -> str:
+    """What was asked, in words."""
+    what = "all outputs" if r.output == "all" else f"margin {r.output}" if " - " in r.output else f"output {r.output}"
+    return f"Lipschitz constant of {what} in the {r.norm} norm, {r.domain}"
+
+
+def show(console: Any, results: Sequence[Result], refused: Sequence[tuple[str, str]] = ()) -> None:
+    """Print the question, what every method answered, and the lower bounds."""
+    if results:
+        console.print(question(results[0]), style="bold", highlight=False)
+    console.print(results_table(results, refused))
+    if results:
+        console.print(lower_lines(results[0]), highlight=False)
+
+
+def lower_lines(r: Result | LowerBound) -> str:
+    """The lower bounds that go with an answer."""
+    return (
+        f"lower bound on the Lipschitz constant: {number_down(r.lower)}   (a gradient of the network)\n"
+        f"lower bound on the POP optimum:        {number_down(r.pop_lower)}   (no method of this kind can go below)"
+    )
+
+
+def network_table(network: Network) -> Table:
+    """A row per node: what it is, its size, its weights."""
+    table = Table(box=box.SIMPLE_HEAD)
+    table.add_column("node", justify="right")
+    table.add_column("name", overflow="fold")
+    table.add_column("kind")
+    for column in ("size", "weights", "density"):
+        table.add_column(column, justify="right")
+    for row in node_rows(network):
+        density = "" if row["weights"] is None else f"{row['density']:.1%}"
+        weights = "" if row["weights"] is None else f"{row['weights']:,}"
+        table.add_row(str(row["node"]), row["name"], row["kind"], f"{row['size']:,}", weights, density)
+    return table
+
+
+def node_rows(network: Network) -> list[dict[str, Any]]:
+    """The nodes of a network as plain data."""
+    rows: list[dict[str, Any]] = []
+    for i, node in enumerate(network.nodes):
+        row: dict[str, Any] = {"node": i, "name": "input", "kind": "input", "size": node.size, "weights": None, "density": None}
+        if isinstance(node, Activation):
+            row |= {"name": node.name, "kind": node.kind}
+        elif not isinstance(node, Input):
+            count = sum(int((m != 0).sum()) for m in node.matrices)
+            full = sum(m.shape[0] * m.shape[1] for m in node.matrices)
+            row |= {"name": node.name, "kind": "affine", "weights": count, "density": count / full}
+        rows.append(row)
+    return rows
+
+
+def network_line(network: Network) -> str:
+    """A network in one line."""
+    shape = tuple(network.input_shape)
+    return f"network {network.hash[:16]}: input {shape}, {network.neurons} neurons, {network.output_size} outputs"
+
+
+def presolve_line(raw: DerivativeProblem, solved: DerivativeProblem) -> str:
+    """What presolve left of a problem."""
+    return (
+        f"derivative problem: {raw.inputs} inputs, {raw.neurons} neurons, {raw.nonzeros:,} coefficients;\n"
+        f"after presolve {solved.neurons} neurons in {len(solved.layers)} layers, {solved.nonzeros:,} coefficients"
+    )

@@ -1,0 +1,68 @@
+"""Lower bounds: they are attained by points, and kinks do not fool them."""
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from strategies import SEEDS, Question, questions
+
+import lipopt
+
+
+@given(questions())
+@settings(max_examples=40)
+def test_the_gradient_at_the_point_has_that_norm(question: Question) -> None:
+    """The reported point, differentiated numerically, gives the reported lower bound."""
+    options = {"norm": question.norm, "output": question.output, "domain": question.domain}
+    low = lipopt.lower_bound(question.network, samples=100, **options)
+    if not low.point:
+        return
+    x = np.array(low.point)
+    if question.domain is not None:
+        lower, upper = question.domain.bounds(len(x))
+        assert (lower <= x).all()
+        assert (x <= upper).all()
+    h = 1e-7
+    both = [x[:, None] + sign * h * np.eye(len(x)) for sign in (1, -1)]
+    rows = slice(None) if question.output == "all" else [question.output]
+    jacobian = ((question.network.node_values(both[0])[-1] - question.network.node_values(both[1])[-1]) / (2 * h))[rows]
+    norm = np.linalg.norm(jacobian, {"linf": np.inf, "l2": 2, "l1": 1}[question.norm])
+    assert low.lower == pytest.approx(norm, rel=1e-2, abs=1e-4)  # a kink within h of the point shifts the difference
+
+
+def test_a_kink_is_not_a_gradient() -> None:
+    """relu(x) - relu(-x) = x has slope 1 everywhere, though at 0 a chain rule with slope 1 for both says 2."""
+    w = [np.array([[1.0], [-1.0]]), np.array([[1.0, -1.0]])]
+    r = lipopt.lower_bound(lipopt.load(w), domain=lipopt.Ball([0.0], 0.0))
+    assert r.lower <= 1
+    assert r.pop_lower == pytest.approx(2)
+
+
+def test_neurons_that_are_constant_do_not_spoil_the_sample() -> None:
+    w = [np.array([[0.0, 0.0], [1.0, 2.0]]), np.array([[1.0, 1.0]])]
+    assert lipopt.lower_bound(lipopt.load(w)).lower == pytest.approx(3)
+
+
+@settings(max_examples=20)
+@given(SEEDS)
+def test_alternating_maximization_finds_the_optimum_of_small_problems(seed: int) -> None:
+    from lipopt import lower
+    from lipopt.methods import Task
+    from lipopt.presolve import presolve
+    from lipopt.problem import derivative_problem, output_matrix, slope_ranges
+
+    rng = np.random.default_rng(seed)
+    network = lipopt.load([rng.normal(size=(5, 4)), rng.normal(size=(5, 5)), rng.normal(size=(1, 5))])
+    problem = presolve(derivative_problem(network, slope_ranges(network, None), "linf", output_matrix(network, 0, None)))
+    optimum = lower.enumerate_pop(problem)
+    found = lower.alternating(problem, Task(problem, problem), restarts=200)
+    assert 0.97 * optimum <= found <= optimum * (1 + 1e-12)
+
+
+def test_against_torch_gradients() -> None:
+    torch.manual_seed(0)
+    module = torch.nn.Sequential(torch.nn.Linear(4, 16), torch.nn.Tanh(), torch.nn.Linear(16, 1)).double()
+    low = lipopt.lower_bound(module, samples=500)
+    x = torch.tensor(low.point, dtype=torch.float64, requires_grad=True)
+    (gradient,) = torch.autograd.grad(module(x).sum(), x)
+    assert low.lower == pytest.approx(gradient.abs().sum().item(), rel=1e-6)

@@ -1,0 +1,165 @@
+"""PyTorch modules: the same values as torch, and the same problem as their ONNX export."""
+
+import io
+import warnings
+
+import numpy as np
+import onnx
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional as F  # noqa: N812
+
+import lipopt
+from lipopt.errors import LipoptError
+from lipopt.readers.onnx import network_from_model
+
+
+class Block(nn.Module):
+    def __init__(self, before: int, after: int, stride: int) -> None:
+        super().__init__()
+        self.conv1 = nn.Conv2d(before, after, 3, stride, 1, bias=False)
+        self.norm1 = nn.BatchNorm2d(after)
+        self.conv2 = nn.Conv2d(after, after, 3, 1, 1, bias=False)
+        self.norm2 = nn.BatchNorm2d(after)
+        self.short = nn.Conv2d(before, after, 1, stride) if stride > 1 else nn.Identity()
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y = self.norm2(self.conv2(F.relu(self.norm1(self.conv1(x)))))
+        y += self.short(x)
+        return F.relu(y)
+
+
+class ResNet(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.stem = nn.Conv2d(3, 4, 3, padding=1)
+        self.layers = nn.Sequential(Block(4, 4, 1), Block(4, 6, 2))
+        self.head = nn.Linear(6, 3)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = F.max_pool2d(torch.relu(self.stem(x)), 3, 2, 1)
+        x = F.adaptive_avg_pool2d(self.layers(x), 1)
+        return self.head(x.view(x.size(0), -1))
+
+
+class Functions(nn.Module):
+    """Functionals, methods and operators."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.a, self.b = nn.Linear(6, 4), nn.Linear(6, 4)
+        self.register_buffer("shift", torch.tensor([0.5, -1.0, 2.0, 0.0]))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        p, q = F.leaky_relu(self.a(x), 0.2), torch.tanh(self.b(x))
+        y = 2 * p - q / 3 + self.shift
+        left, right = y.chunk(2, dim=1)
+        z = torch.cat([F.gelu(left), right.sigmoid() - 1, -q[:, 1:3]], dim=1)
+        z = z.unsqueeze(1).transpose(1, 2).squeeze(2)
+        z = F.pad(torch.clamp(z, -0.5, max=0.9), (1, 0)).reshape(-1, 7)
+        gated = z * torch.sigmoid(z)
+        return gated.mean(1, keepdim=True) + torch.maximum(z, gated).sum(dim=1, keepdim=True)
+
+
+def conv_net() -> nn.Module:
+    return nn.Sequential(
+        nn.Conv2d(1, 3, 3, stride=2, dilation=1, padding="valid"),
+        nn.BatchNorm2d(3),
+        nn.PReLU(3),
+        nn.AvgPool2d(2, padding=1),
+        nn.ZeroPad2d(1),
+        nn.Conv2d(3, 3, 2, groups=3),
+        nn.Hardswish(),
+        nn.Dropout(0.5),
+        nn.Flatten(),
+        nn.LazyLinear(4),
+    )
+
+
+def settled(module: nn.Module, shape: tuple) -> nn.Module:
+    """With batch norm statistics that are not trivial, in evaluation mode."""
+    module.train()
+    with torch.no_grad():
+        for _ in range(3):
+            module(torch.randn(8, *shape))
+    return module.eval()
+
+
+def agrees(module: nn.Module, shape: tuple, network: lipopt.Network) -> None:
+    x = torch.randn(5, *shape, dtype=torch.float64)
+    expected = module.double()(x).detach().numpy()
+    module.float()
+    np.testing.assert_allclose(network.forward(x.numpy()), expected.reshape(5, -1), rtol=1e-6, atol=1e-6)
+
+
+def exported(module: nn.Module, shape: tuple) -> lipopt.Network:
+    buffer = io.BytesIO()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        torch.onnx.export(module, (torch.randn(1, *shape),), buffer, dynamo=False, opset_version=13)
+    return network_from_model(onnx.load_from_string(buffer.getvalue()))
+
+
+@pytest.mark.parametrize(
+    ("make", "shape"), [(ResNet, (3, 8, 8)), (conv_net, (1, 9, 9)), (Functions, (6,))], ids=["resnet", "conv", "functions"]
+)
+def test_modules(make: type, shape: tuple) -> None:
+    torch.manual_seed(0)
+    module = settled(make(), shape)
+    network = lipopt.load(module, input_shape=shape)
+    agrees(module, shape, network)
+    onnx_network = exported(module, shape)
+    agrees(module, shape, onnx_network)
+    for method in ("path-sum", "product"):
+        mine, theirs = (lipopt.bound(n, method=method, samples=50).upper for n in (network, onnx_network))
+        if method == "path-sum":
+            assert mine == pytest.approx(theirs, rel=1e-5)
+        assert min(mine, theirs) > 0
+
+
+ACTIVATIONS = [
+    nn.ReLU(), nn.ReLU6(), nn.LeakyReLU(0.3), nn.PReLU(), nn.ELU(0.7), nn.SELU(), nn.CELU(1.3), nn.Softplus(2.0), nn.Softsign(),
+    nn.Sigmoid(), nn.Tanh(), nn.Hardsigmoid(), nn.Hardswish(), nn.Hardtanh(-0.4, 0.6), nn.GELU(), nn.GELU("tanh"), nn.SiLU(),
+    nn.Mish(),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("activation", ACTIVATIONS, ids=str)
+def test_activations(activation: nn.Module) -> None:
+    torch.manual_seed(0)
+    module = nn.Sequential(nn.Linear(3, 5), activation, nn.Linear(5, 2)).eval()
+    agrees(module, (3,), lipopt.load(module))
+
+
+def test_the_module_is_left_alone() -> None:
+    module = nn.Sequential(nn.Linear(2, 2), nn.Dropout(0.5)).train()
+    lipopt.load(module)
+    assert module.training
+
+
+class TwoInputs(nn.Module):
+    def forward(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        return x + y
+
+
+class Branching(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x if x.sum() > 0 else -x
+
+
+@pytest.mark.parametrize(
+    ("module", "shape", "message"),
+    [
+        (nn.Sequential(nn.Linear(2, 2), nn.Softmax(1)), None, "logits"),
+        (nn.Sequential(nn.Linear(2, 2), nn.LSTM(2, 2)), None, "LSTM is not supported"),
+        (nn.Sequential(nn.Conv2d(1, 1, 3)), None, "input_shape"),
+        (TwoInputs(), (2,), "one tensor"),
+        (Branching(), (2,), "ONNX"),
+        (nn.Sequential(nn.Conv2d(1, 1, 3, padding_mode="circular", padding=1)), (1, 4, 4), "circular"),
+        (nn.Sequential(nn.Softplus(threshold=1)), (3,), "threshold"),
+    ],
+)
+def test_refused(module: nn.Module, shape: tuple | None, message: str) -> None:
+    with pytest.raises(LipoptError, match=message):
+        lipopt.load(module, input_shape=shape)
