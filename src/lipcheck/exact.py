@@ -14,7 +14,7 @@ from math import isqrt
 try:
     import flint
 except ImportError:
-    flint = None  # type: ignore[assignment]
+    flint = None
 
 MOST_ENTRIES = 50_000_000  # of a matrix
 FLINT_FROM = 100_000  # multiplications from which converting to flint's matrices pays

@@ -29,6 +29,7 @@ from .network import Activation, Affine, Network
 from .presolve import path_sums
 from .problem import Blocks, DerivativeProblem, Layer
 from .rounding import Array, Matrix
+from .sdp import SDP
 
 ROOM = 2.0**-40  # relative, on every claim: for the enclosures of slopes, which differ in their last digits
 LP_ROOM = 2.0**-21
@@ -151,8 +152,11 @@ def _parts(network: Network, task: Task, bound: UpperBound) -> Iterator[tuple[li
         yield [*head, *lines], bound.value * room + slack
     elif not problem.layers:  # the norm of a matrix
         yield _sdp(network, task, None, Multipliers(bound.value / 2, np.array([bound.value / 2]), []))
-    else:
-        raise LipoptError(f"there is no certificate for a proof of type {type(proof).__name__}")
+    else:  # a method without multipliers: those of the SDP, if they are as good
+        found = SDP()(task)
+        if not isinstance(found.certificate, Multipliers) or found.value > bound.value * (1 + SDP_LOSS):
+            raise LipoptError("this method has no certificate, and the SDP does not reach its bound; use method 'sdp'")
+        yield _sdp(network, task, None, found.certificate)
 
 
 def _parts_by_input(network: Network, task: Task, proofs: Mapping[int, Any], bound: float) -> Iterator[tuple[list[str], float]]:
@@ -217,7 +221,7 @@ def _slack(network: Network, raw: DerivativeProblem, flat: _Flat) -> float:
     slack = 0.0
     for i, layer in enumerate(raw.layers, start=1):
         node = network.nodes[layer.node]
-        enclosed = isinstance(node, Activation) and not activations.KINDS[node.kind].linear
+        enclosed = isinstance(node, Activation) and any(callable(piece) for piece in activations.KINDS[node.kind].slopes)
         spread = np.maximum((layer.upper - layer.lower) / 2, 2.0**-64 if enclosed else 0.0)
         spread[np.isin(layer.neurons, listed.get(layer.node, []))] = 0.0
         y = sum((abs(m) @ x[source] for source, m in layer.blocks.items()), np.zeros(layer.size))
