@@ -25,20 +25,22 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from .baselines import path_sum_rows
+from .baselines import path_sum_bound, path_sum_rows
 from .errors import LipoptError
 from .methods import Status, Task, UpperBound, register
 from .polynomial import Polynomial, norm_gradient, sources
 from .rounding import Array, gamma, up, up_float
 from .solvers import consensus, highs
-from .sparsity import PATTERNS, all_sets, cliques, count_sets, maximal_sets, pad, random_sets, subset_keys
+from .sparsity import PATTERNS, all_sets, cliques, count_sets, maximal_sets, pad, random_sets, set_keys, subset_keys
 
 SIMPLEX = 2000  # products up to which HiGHS's simplex solver is used
 PRODUCTS = 40_000_000  # the most products an LP may have: about 4 GB
 CANDIDATES = 2_000_000  # products of the sets one round of tightening looks at
 ROUND = 300  # iterations between two rounds of tightening
 LAST = 20_000  # iterations when there is nothing left to add
-VIOLATED = 3e-4  # probability mass that must be negative for a set to be added
+GAIN, STALLS = 1e-4, 2  # tightening ends after that many rounds with less than that relative gain
+FEWEST, SHARE = 500, 4  # a round may add that many sets, or that share of those there are
+VIOLATED, WORTH = 3e-4, 0.1  # the negative mass a set must have to be added, and the share of the worst one's
 PAYS = 5e-3  # the relative gain for which plain LiPopt goes on to the next degree
 PATIENCE = 60.0  # the seconds after which it does not
 
@@ -84,7 +86,7 @@ class Family:
 
     def coefficients(self, polynomial: Polynomial) -> Array:
         """The coefficients of a polynomial whose monomials are all among these."""
-        whole = subset_keys(polynomial.monomials, self.variables).max(axis=0)
+        whole = set_keys(polynomial.monomials, self.variables)
         place = self.find(whole)
         if (place < 0).any():
             raise LipoptError("a monomial lies in no set of the LP")
@@ -127,6 +129,7 @@ def _butterfly(local: Array, target: int, source: int, factor: float) -> Array:
     return local
 
 
+@np.errstate(over="ignore")  # then the bound is infinite
 def certified_bound(family: Family, polynomial: Polynomial, multipliers: Array) -> float:
     """An upper bound on a polynomial over the cube from multipliers >= 0 (2^k, sets) of the family's products."""
     if not (multipliers >= 0).all() or not np.isfinite(multipliers).all():
@@ -137,8 +140,9 @@ def certified_bound(family: Family, polynomial: Polynomial, multipliers: Array) 
     q = p + np.bincount(index, _butterfly(multipliers.copy(), 1, 0, -1.0).ravel(), n)[:-1]
     size = np.abs(p) + np.bincount(index, _butterfly(multipliers.copy(), 1, 0, 1.0).ravel(), n)[:-1]
     error = float((terms + family.degree + 2) @ size) * gamma(1) * 1.01
-    total = math.fsum([q[0], *np.maximum(q[1:], 0), error, polynomial.error])
-    return float(np.nextafter(total, math.inf))
+    if not (np.isfinite(q).all() and math.isfinite(error)):
+        return math.inf
+    return float(np.nextafter(math.fsum([q[0], *np.maximum(q[1:], 0), error, polynomial.error]), math.inf))
 
 
 @dataclass(frozen=True, eq=False)
@@ -184,6 +188,8 @@ class LiPopt:
         if problem.outputs > 1:
             raise LipoptError("the LP takes one output at a time under the l_inf norm; split the rows first")
         proof = self._prove(task, None, task.pop_lower)
+        if proof.status == "time limit" and (paths := path_sum_bound(problem)) < proof.value:
+            return UpperBound(paths, proof.status, details=proof.details)
         return UpperBound(up_float(proof.value + problem.slack, 1), proof.status, None, proof.products, proof.details)
 
     def _largest(self, task: Task) -> UpperBound:
@@ -193,7 +199,7 @@ class LiPopt:
         proofs: dict[int, Products] = {}
         for j in np.argsort(-sums, kind="stable"):
             if sums[j] <= max(best, task.pop_lower):
-                best = max(best, min(float(sums[j]), task.pop_lower))
+                best = max(best, float(sums[j]))
                 break
             if task.seconds_left <= 0:
                 best, status = max(best, float(sums[j])), "time limit"
@@ -222,7 +228,7 @@ class LiPopt:
             raised = degree > lowest and search.bound > before * (1 - PAYS)
             late = time.perf_counter() - begin > PATIENCE
             if self.degree is not None or degree == largest or raised or late or search.finished:
-                return search.proof(degree)
+                return search.proof()
             degree += 1
 
 
@@ -245,27 +251,32 @@ class _Search:
         self.family = Family.of(sets, self.polynomial.variables)
         self.state: consensus.State | None = None
         self.best = (self.family, self.family.at_vertices(self.family.coefficients(self.polynomial)))
+        self.all: Family | None = None
         self.rng = np.random.default_rng(self.task.seed)
 
     @property
     def finished(self) -> bool:
-        """Whether the time is over, or the bound is as good as it can be."""
-        return self.task.seconds_left <= 0 or self.bound <= self.floor * (1 + 1e-7)
+        """Whether the time is over, or nothing can be gained."""
+        return self.task.seconds_left <= 0 or self._met(self.bound) or len(self.family.sets) == 0
+
+    def _met(self, bound: float) -> bool:
+        return bound <= self.floor * (1 + 1e-7)
 
     def tighten(self, degree: int) -> None:
         """Solve, add the sets of up to `degree` variables that are violated most, and so on until none is or it no longer helps."""
         self._extend(pad(self.family.sets, degree), None)
-        more = True
+        more, stalled = True, 0
         while more and not self.finished:
             before = self.bound
             last = self.pattern.shape[0] == 0
             self._solve(self.method.tolerance * (1 if last else 10), LAST if last else ROUND)
             self.task.progress(f"degree {degree}: {len(self.family.sets)} sets, bound {self.bound:.6g}")
-            more = not last and not self.finished and self._separate(degree, self.bound > before * (1 - 1e-4))
+            stalled = stalled + 1 if self.bound > before * (1 - GAIN) else 0
+            more = not last and not self.finished and stalled < STALLS and self._separate(degree)
         if not self.finished and self.pattern.shape[0]:
             self._solve(self.method.tolerance, LAST)
 
-    def proof(self, degree: int) -> Proof:
+    def proof(self) -> Proof:
         """The certificate of the best potentials."""
         start = time.perf_counter()
         family, potentials = self.best
@@ -273,14 +284,14 @@ class _Search:
         value = certified_bound(family, self.polynomial, multipliers)
         self.seconds["certify"] += time.perf_counter() - start
         details = {
-            "degree": degree,
+            "degree": family.degree,
             "pattern": self.method.pattern,
             "sets": len(family.sets),
             "monomials": len(family.keys),
             "iterations": self.iterations,
             "seconds": {name: round(s, 3) for name, s in self.seconds.items()},
         }
-        status: Status = "time limit" if self.task.seconds_left <= 0 and self.bound > self.floor * (1 + 1e-7) else "complete"
+        status: Status = "time limit" if self.task.seconds_left <= 0 and not self._met(self.bound) else "complete"
         return Proof(value, Products(family.sets, np.ascontiguousarray(multipliers.T)), status, details)
 
     def _solve(self, tolerance: float, iterations: int) -> None:
@@ -290,7 +301,6 @@ class _Search:
         p = family.coefficients(self.polynomial)
         moments = consensus.Moments(family.index, len(family.keys))
         objective = moments.gather(family.at_vertices(p)) / len(family.index)
-        objective[0] = objective[0] if len(family.sets) else p[0]
         self.seconds["assembly"] += time.perf_counter() - start
         start = time.perf_counter()
         solver = self.method.solver
@@ -304,7 +314,7 @@ class _Search:
             self.state,
             tolerance=tolerance,
             iterations=iterations,
-            stop=lambda bound: self.task.seconds_left <= 0 or bound <= self.floor * (1 + 1e-7),
+            stop=lambda bound: self.task.seconds_left <= 0 or self._met(bound),
         )
         self.state = solution.state
         self.iterations += solution.iterations
@@ -312,28 +322,36 @@ class _Search:
             self.bound, self.best = solution.bound, (family, solution.potentials)
         self.seconds["solve"] += time.perf_counter() - start
 
-    def _separate(self, degree: int, stalled: bool) -> bool:
-        """Add the sets that are violated most; False if there are none, or if the bound has stalled and they are violated little."""
+    def _separate(self, degree: int) -> bool:
+        """Add the sets that are violated most; False if there are none."""
         start = time.perf_counter()
-        number = CANDIDATES // 2**degree
-        every = count_sets(self.pattern, degree) <= number
-        sets = all_sets(self.pattern, degree) if every else random_sets(self.pattern, degree, number, self.rng)
-        sets = maximal_sets(np.concatenate([sets, self.family.sets]), self.family.variables)
-        candidates = Family.of(sets, self.family.variables)
-        place = self.family.find(candidates.keys)
         assert self.state is not None
+        candidates = self._candidates(degree)
+        place = self.family.find(candidates.keys)
         known = np.where(place >= 0, self.state.moments[place], 0.0)
         moments = consensus.Moments(candidates.index, len(candidates.keys))
         completed, violation = consensus.complete(moments, known, place >= 0)
-        room = min(max(500, len(self.family.sets) // 2), PRODUCTS // 2**degree - len(self.family.sets))
-        violated = np.count_nonzero(violation > VIOLATED)
+        room = min(max(FEWEST, len(self.family.sets) // SHARE), PRODUCTS // 2**degree - len(self.family.sets))
+        violated = np.count_nonzero(violation > max(VIOLATED, WORTH * violation.max()))
         chosen = np.argsort(-violation, kind="stable")[: max(0, min(violated, room))]
-        useful = len(chosen) > 0 and not (stalled and violation[chosen[0]] < 0.03)
-        if useful:
-            sets = maximal_sets(np.concatenate([self.family.sets, sets[chosen]]), self.family.variables)
+        if len(chosen):
+            sets = maximal_sets(np.concatenate([self.family.sets, candidates.sets[chosen]]), self.family.variables)
             self._extend(sets, (candidates, completed))
         self.seconds["tighten"] += time.perf_counter() - start
-        return useful
+        return len(chosen) > 0
+
+    def _candidates(self, degree: int) -> Family:
+        """The sets of the pattern, or a random sample of them, a new one each time, if they are too many."""
+        if self.all is not None and self.all.degree == degree:
+            return self.all
+        most, variables = CANDIDATES // 2**degree, self.family.variables
+        if count_sets(self.pattern, degree) > 4 * most:  # cliques share sets: there may be fewer than it seems
+            return Family.of(maximal_sets(random_sets(self.pattern, degree, most, self.rng), variables), variables)
+        sets = maximal_sets(all_sets(self.pattern, degree), variables)
+        if len(sets) > most:
+            return Family.of(self.rng.choice(sets, most, replace=False), variables)
+        self.all = Family.of(sets, variables)
+        return self.all
 
     def _extend(self, sets: Array, completed: tuple[Family, Array] | None) -> None:
         """Go on with these sets, of which every one there is now is a part: moments as completed, multipliers where they were."""
@@ -358,11 +376,12 @@ def _by_highs(family: Family, p: Array, solver: str, tolerance: float, seconds: 
     """Moments and multipliers from HiGHS, in the consensus solver's terms."""
     matrix = family.matrix()
     rows = np.flatnonzero(np.diff(matrix.indptr))
-    constant = matrix[rows][:, [0]].toarray().ravel()
-    y, c, _ = highs.solve(
-        sp.csr_array(matrix[rows][:, 1:]), -constant, p[1:], solver=solver, tolerance=tolerance, seconds=seconds
-    )
-    slack = np.maximum(-(p + matrix[rows].T @ c), 0)  # as a product: x_m is the sum of the products that have all its factors
+    matrix = matrix[rows]
+    constant = matrix[:, [0]].toarray().ravel()
+    scale = float(np.abs(p).max()) or 1.0
+    y, c, _ = highs.solve(matrix[:, 1:], -constant, p[1:] / scale, solver=solver, tolerance=tolerance, seconds=seconds)
+    c = c * scale
+    slack = np.maximum(-(p + matrix.T @ c), 0)  # as a product: x_m is the sum of the products that have all its factors
     slack[0] = 0
     multipliers = np.zeros(family.index.size)
     multipliers[rows] = c
@@ -385,7 +404,7 @@ def _twins(family: Family, multipliers: Array) -> Array:
 def _moved(old: Family, new: Family, multipliers: Array) -> Array:
     """Multipliers of the products of old sets, moved to a new set that contains each."""
     result = np.zeros(new.index.size)
-    whole = subset_keys(old.sets, old.variables).max(axis=0)
+    whole = set_keys(old.sets, old.variables)
     mask, place = np.divmod(new.somewhere()[new.find(whole)], len(new.sets))
     shift = (old.sets < 0).sum(axis=1)
     for v in range(len(new.index)):

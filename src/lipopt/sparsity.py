@@ -42,7 +42,10 @@ def ancestors(chain: list[Source]) -> sp.csr_array:
     reach = np.zeros(n)
     for i, source in enumerate(chain):
         own = sp.csr_array(sp.diags_array(source.free.astype(np.float64)))
-        places = sp.csr_array((np.ones(len(source.base)), (np.arange(len(source.base)), source.first + np.arange(len(source.base)))), (len(source.base), n))
+        places = sp.csr_array(
+            (np.ones(len(source.base)), (np.arange(len(source.base)), source.first + np.arange(len(source.base)))),
+            (len(source.base), n),
+        )
         above = sum((_ones(m) @ rows[s] for s, m in source.blocks.items()), sp.csr_array((len(source.base), n)))
         rows.append(_ones(sp.csr_array(own @ places + above)))
         if i == len(chain) - 1:
@@ -70,7 +73,7 @@ def cliques(chain: list[Source], pattern: str) -> sp.csr_array:
     if pattern == "output":
         return maximal_cliques(graph[used[np.diff(up.tocsc().indptr)[used] == 1]])
     if pattern == "full":
-        return sp.csr_array((np.ones(len(used)), (np.zeros(len(used), np.int64), used)), (1, graph.shape[1]))
+        return sp.csr_array((np.ones(len(used)), (np.zeros(len(used), np.int64), used)), (min(1, len(used)), graph.shape[1]))
     if pattern == "chordal":
         return _chordal(graph)
     raise LipoptError(f"unknown pattern '{pattern}'; use one of {', '.join(PATTERNS)}")
@@ -212,26 +215,32 @@ def pad(sets: Array, k: int) -> Array:
     return np.pad(sets, ((0, 0), (k - sets.shape[1], 0)), constant_values=-1)
 
 
+def set_keys(sets: Array, variables: int) -> Array:
+    """An integer for every set, the same for equal ones, larger for larger ones."""
+    base, k = variables + 1, sets.shape[1]
+    if base**k >= 2**63:
+        raise LipoptError(f"degree {k} with {variables} variables is beyond the LP's monomial table; use method 'sdp'")
+    keys = np.zeros(len(sets), np.int64)
+    for column in sets.T:
+        keys = np.where(column < 0, keys, keys * base + (column + 1))
+    return keys
+
+
 def subset_keys(sets: Array, variables: int) -> Array:
-    """An integer for every subset of every set, (2^k, sets), the same for equal subsets; -1 for subsets that have a place left over.
+    """The keys of all subsets of every set, (2^k, sets); -1 for those that have a place left over.
 
     Bit b of the row says whether column b is in the subset; the empty one has key 0."""
     k = sets.shape[1]
-    base = variables + 1
-    if base**k >= 2**63:
-        raise LipoptError(f"degree {k} with {variables} variables is beyond the LP's monomial table; use method 'sdp'")
     keys = np.zeros((2**k, len(sets)), np.int64)
-    for b in range(k):  # with column b: the subsets of the columns before it, one variable longer
+    for b, column in enumerate(sets.T):  # with column b: the subsets of the columns before it, one variable longer
         before = keys[: 2**b]
-        keys[2**b : 2 ** (b + 1)] = np.where((sets[:, b] < 0) | (before < 0), -1, before * base + (sets[:, b] + 1))
+        keys[2**b : 2 ** (b + 1)] = np.where((column < 0) | (before < 0), -1, before * (variables + 1) + (column + 1))
     return keys
 
 
 def maximal_sets(sets: Array, variables: int) -> Array:
     """The distinct sets that are not inside others."""
+    whole, first = np.unique(set_keys(sets, variables), return_index=True)
+    sets = sets[first]
     keys = subset_keys(sets, variables)
-    whole = keys.max(axis=0)  # keys grow with the subset
-    _, first = np.unique(whole, return_index=True)
-    sets, keys, whole = sets[first], keys[:, first], whole[first]
-    inside = np.unique(keys[keys < whole])
-    return sets[~np.isin(whole, inside, assume_unique=True)]
+    return sets[~np.isin(whole, np.unique(keys[keys < whole]), assume_unique=True)]

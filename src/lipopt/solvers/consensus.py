@@ -102,7 +102,8 @@ def solve(
 ) -> Solution:
     """Maximize objective.y (Walsh coefficients, constant first) until bound and value agree, `stop(bound)` says so, or iterations end."""
     root, norm = moments.root, moments.norm
-    scale = float(np.linalg.norm(objective[1:] / root[1:])) or 1.0
+    largest = float(np.abs(objective[1:]).max(initial=0.0)) or 1.0
+    scale = largest * math.sqrt(_square(objective[1:] / (largest * root[1:]))) or 1.0
     cost = objective / (root * scale)
     start = start or State(np.eye(1, moments.count)[0], np.zeros(moments.index.shape))
     z, c, weight = start.moments * root, start.multipliers / (norm * scale), start.weight
