@@ -121,15 +121,18 @@ def _open(data: bytes) -> tuple[dict[str, Tensor], str]:
     start = 8 + int.from_bytes(data[:8], "little")
     if len(data) < 8 or start > len(data):
         raise Malformed("the network file is truncated")
+    place = start
     header = _json(data[8:start])
     document = header.pop("__metadata__")["lipopt"]
     tensors = {}
-    for name, entry in header.items():
-        begin, end = (_count(n) for n in entry["data_offsets"])
-        shape = [_count(n) for n in entry["shape"]]
-        if not begin <= end <= len(data) - start or prod(shape) * array(TYPES[entry["dtype"]]).itemsize != end - begin:
+    for name, entry in sorted(header.items(), key=lambda item: [_count(n) for n in item[1]["data_offsets"]]):
+        (begin, end), shape = entry["data_offsets"], [_count(n) for n in entry["shape"]]
+        if (start + begin, end - begin) != (place, prod(shape) * array(TYPES[entry["dtype"]]).itemsize):
             raise Malformed(f"tensor '{name}' does not fit its place in the file")
-        tensors[name] = Tensor(entry["dtype"], shape, data[start + begin : start + end])
+        tensors[name] = Tensor(entry["dtype"], shape, data[place : start + end])
+        place = start + end
+    if place != len(data):
+        raise Malformed("the tensors do not fill the network file")
     return tensors, document
 
 

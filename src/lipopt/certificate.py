@@ -130,7 +130,8 @@ def certify(
         *(line for part in parts for line in part),
     ]
     text = "\n".join([*lines, f"end {len(lines)}", ""])
-    return Certificate(text, claim, max(0.0, claim / before - 1) if before > 0 else 0.0)
+    loss = claim / before - 1 if before > np.finfo(np.float64).tiny else 0.0  # below, floats have no relative precision
+    return Certificate(text, claim, max(0.0, loss))
 
 
 def _parts(network: Network, task: Task, bound: UpperBound) -> Iterator[tuple[list[str], float]]:
