@@ -330,8 +330,8 @@ class Cell:
 
 
 def cells(f: Function, lo: Fraction, hi: Fraction) -> list[Cell]:
-    """[lo, hi] cut at break points, and into CELLS parts if the function is not piecewise linear."""
-    points = {lo, hi, *(b / f.scale for b in f.breaks if lo * f.scale < b < hi * f.scale)}
+    """[lo, hi] cut at break and turning points, and into CELLS parts if the function is not piecewise linear."""
+    points = {lo, hi, *(b / f.scale for b in [*f.breaks, *f.turns] if lo * f.scale < b < hi * f.scale)}
     if not f.linear:
         points |= {lo + (hi - lo) * i / CELLS for i in range(1, CELLS)}
     ends = sorted(points) if lo < hi else [lo, hi]

@@ -96,14 +96,14 @@ def read_network(data: bytes) -> Network:
     try:
         tensors, document = _open(data)
         graph = _json(document)
+        if graph["format"] != FORMAT or not graph["nodes"]:
+            raise Malformed(f"the network has no nodes, or its format is not {FORMAT}")
         for i, entry in enumerate(graph["nodes"]):
             nodes.append(_node(i, entry, nodes, tensors))
             if not 0 < nodes[i].size <= MOST_NEURONS:
                 raise LimitExceeded(f"node {i} has {nodes[i].size} entries; 1 to {MOST_NEURONS} are allowed")
     except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
         raise Malformed(f"the network file is not valid: {type(error).__name__} {error}") from None
-    if not nodes or graph["format"] != FORMAT:
-        raise Malformed(f"the network has no nodes, or its format is not {FORMAT}")
     return Network(nodes, hashlib.sha256(data).hexdigest())
 
 
