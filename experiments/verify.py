@@ -1,4 +1,4 @@
-"""Check the result files: on every question, LBS <= lower bound on the POP <= every upper bound."""
+"""Check the result files: on every question, LBS <= lower bound on the POP <= every upper bound; and certificates of a sample."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections import defaultdict
 
 from rich.console import Console
 
+from . import certificates
 from .estimators import ANSWER
 from .table import Row, Setup, read
 
@@ -20,6 +21,9 @@ def run(setup: Setup) -> None:
             found = violations(rows)
             console.print(f"{path.name}: {len(questions(rows))} questions, {len(rows)} rows, {len(found)} wrong", highlight=False)
             wrong += [f"{path.name}: {text}" for text in found]
+    count, found = certificates.violations(read(setup.folder / "random.csv"))
+    console.print(f"{count} certificates of random networks checked by lipcheck, {len(found)} wrong", highlight=False)
+    wrong += found
     if wrong:
         raise SystemExit("\n".join(wrong))
 

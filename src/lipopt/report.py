@@ -139,7 +139,7 @@ def _sensitivity(
     """The multipliers delta_j of the SDP, one for each |t_j| <= 1, where there is one for every input; path sums otherwise."""
     for result in results:
         proof = result.certificate
-        if isinstance(proof, Multipliers) and proof.delta.size == network.input_size:
+        if norm == "linf" and isinstance(proof, Multipliers) and proof.delta.size == network.input_size:
             return _Sensitivity(proof.delta / proof.delta.sum(), "the SDP's multiplier of each input's constraint |t_j| <= 1")
     outputs = output_matrix(network, output, margin)
     problem = presolve(derivative_problem(network, slope_ranges(network, domain), norm, outputs))
