@@ -28,13 +28,15 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--results", type=Path, help="folder of the result files  [default: experiments/results, -quick, -tiny]")
     parser.add_argument("--jobs", type=int, default=-1, help="networks at the same time  [default: one per core]")
     parser.add_argument("--draw-only", action="store_true", help="compute nothing: draw the results there are")
+    parser.add_argument("--retry", action="store_true", help="compute rows that ended at the time limit again")
     options = parser.parse_args(arguments)
     size = "quick" if options.quick else "tiny" if options.tiny else "full"
     folder = options.results or FOLDER / ("results" if size == "full" else f"results-{size}")
     folder.mkdir(parents=True, exist_ok=True)
     flag = "" if size == "full" else f" --{size}"
     for name in EXPERIMENTS if options.name == "all" else [options.name]:
-        EXPERIMENTS[name](Setup(size, folder, f"python -m experiments {name}{flag}", options.jobs, options.draw_only))
+        command = f"python -m experiments {name}{flag}"
+        EXPERIMENTS[name](Setup(size, folder, command, options.jobs, options.draw_only, options.retry))
 
 
 if __name__ == "__main__":

@@ -16,7 +16,7 @@ from lipopt.demo import LABEL, digits, example
 from .estimators import LBS, answer
 from .networks import random_network
 from .style import LOOK, legend_above, save
-from .table import Cell, Row, Setup, fill
+from .table import LIMITED, Cell, Row, Setup, fill
 
 ARCHITECTURE = {"full": "80x80x10", "quick": "40x40x10", "tiny": "6x6x5"}
 SPARSITY = 5
@@ -71,7 +71,7 @@ def _draw(setup: Setup, networks: Sequence[Row], images: Sequence[Row]) -> None:
     _panel(axes[1], images, f"pruned MNIST network, {len({row['digit'] for row in images})} test digits")
     axes[0].set_ylabel("bound on the local Lipschitz constant")
     legend_above(figure, axes)
-    limited = sum(row["status"] == "time limit" for row in [*networks, *images])
+    limited = sum(row["status"] == LIMITED for row in [*networks, *images])
     caption = (
         "Local constants over l_inf balls, mean and range from the smallest to the largest; flat lines are the global bounds. "
         "Left: balls around normal random points, slopes of ELU. "

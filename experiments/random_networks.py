@@ -13,7 +13,7 @@ import numpy as np
 from .estimators import LBS, answer
 from .networks import DENSE, depth, random_network
 from .style import LOOK, legend_above, save
-from .table import Cell, Row, Setup, fill
+from .table import LIMITED, Cell, Row, Setup, fill
 
 LEVELS: dict[str, tuple[int | str, ...]] = {
     "40x40": (5, 10, 15, 20, DENSE),
@@ -61,7 +61,7 @@ def _measure(samples: int, seconds: float, cell: Cell) -> Cell:
 
 def draw(setup: Setup, rows: Sequence[Row], name: str) -> None:
     """Three figures: the relative error, the time and the value of every estimator, a panel for each size."""
-    limited = sum(row["status"] == "time limit" for row in rows)
+    limited = sum(row["status"] == LIMITED for row in rows)
     setting = (
         f"Mean of {_count(rows)} random networks per point, bars from the smallest to the largest. "
         f"{limited} LPs ended at the time limit of {SECONDS[setup.scale]:g} s: those bounds hold, but exceed the LP's optimum. "

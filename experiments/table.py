@@ -19,19 +19,22 @@ from rich.progress import track
 Scale = Literal["full", "quick", "tiny"]
 Cell = dict[str, Any]
 Row = dict[str, str]
+LIMITED = "time limit"  # the status of a bound that could have become better with more time
 
 
 @dataclass(frozen=True)
 class Setup:
     """How an experiment is run: its scale, the folder of its files, the command (for captions), the number of processes.
 
-    With `draw_only` nothing is computed: figures show the rows there are."""
+    With `draw_only` nothing is computed: figures show the rows there are. With `retry`, rows that ended at the time limit
+    are computed again."""
 
     scale: Scale
     folder: Path
     command: str
     jobs: int = 1
     draw_only: bool = False
+    retry: bool = False
 
 
 def read(path: Path) -> list[Row]:
@@ -45,6 +48,8 @@ def read(path: Path) -> list[Row]:
 def fill(setup: Setup, name: str, cells: Sequence[Cell], measure: Callable[[Cell], Cell]) -> list[Row]:
     """Measure the cells that the table `name` does not have yet, in the order given; the rows of all cells."""
     path = setup.folder / f"{name}.csv"
+    if setup.retry:
+        _rewrite(path, [row for row in read(path) if row.get("status") != LIMITED])
     wanted = {_key(cell, cell): cell for cell in cells}
     known = {_key(row, cells[0]) for row in read(path)}
     todo = [] if setup.draw_only else [cell for key, cell in wanted.items() if key not in known]
@@ -56,6 +61,14 @@ def fill(setup: Setup, name: str, cells: Sequence[Cell], measure: Callable[[Cell
                 writer.writeheader()
             writer.writerow(row)
     return [row for row in read(path) if _key(row, cells[0]) in wanted]
+
+
+def _rewrite(path: Path, rows: list[Row]) -> None:
+    with path.open("w", newline="") as file:
+        if rows:
+            writer = csv.DictWriter(file, list(rows[0]))
+            writer.writeheader()
+            writer.writerows(rows)
 
 
 def _row(measure: Callable[[Cell], Cell], cell: Cell) -> Cell:

@@ -9,7 +9,7 @@ from functools import partial
 from lipopt.demo import LABEL, example
 
 from .estimators import LBS, answer
-from .table import Cell, Row, Setup, fill
+from .table import LIMITED, Cell, Row, Setup, fill
 
 ESTIMATORS = (LBS, "LiPopt-3", "LiPopt-4", "SDP", "auto", "Lip-SDP", "UBP")
 SAMPLES = {"full": 50_000, "quick": 1_000, "tiny": 10}
@@ -51,4 +51,6 @@ def _entry(row: Row, lower: float) -> str:
 
 
 def _seconds(row: Row) -> str:
-    return f"{float(row['seconds']):.2g}" + (" (limit)" if row["status"] == "time limit" else "")
+    seconds = float(row["seconds"])
+    text = "< 0.01" if seconds < 0.01 else f"{seconds:.2g}" if seconds < 10 else f"{seconds:.0f}"
+    return text + (" (limit)" if row["status"] == LIMITED else "")

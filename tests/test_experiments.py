@@ -53,6 +53,13 @@ def test_a_table_is_taken_up_where_it_was_left(tmp_path: Path) -> None:
     assert fill(setup, "squares", cells[1:2], lambda cell: {"value": -1}) == [rows[1]]
 
 
+def test_rows_at_the_time_limit_can_be_tried_again(tmp_path: Path) -> None:
+    cells = [{"x": x} for x in range(3)]
+    fill(Setup("tiny", tmp_path, ""), "limits", cells, lambda cell: {"status": "time limit" if cell["x"] == 1 else "complete"})
+    rows = fill(Setup("tiny", tmp_path, "", retry=True), "limits", cells, lambda cell: {"status": "better"})
+    assert {row["x"]: row["status"] for row in rows} == {"0": "complete", "1": "better", "2": "complete"}
+
+
 def test_verify_finds_a_bound_that_is_too_small(tmp_path: Path) -> None:
     lines = ["seed,estimator,lower,pop_lower,upper,seconds,status", "0,LBS,1.0,2.0,,0,complete", "0,SDP,0.5,1.0,1.9,0,complete"]
     (tmp_path / "bad.csv").write_text("\n".join(lines))
