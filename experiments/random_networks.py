@@ -64,7 +64,7 @@ def draw(setup: Setup, rows: Sequence[Row], name: str) -> None:
     limited = sum(row["status"] == LIMITED for row in rows)
     setting = (
         f"Mean of {_count(rows)} random networks per point, bars from the smallest to the largest. "
-        f"{limited} LPs ended at the time limit of {SECONDS[setup.scale]:g} s: those bounds hold, but exceed the LP's optimum. "
+        f"{limited} LPs ended at the time limit of {SECONDS[setup.scale]:g} s: they hold, but more time would improve them. "
     )
     values = _bounds(rows)
     errors = _relative(values)
