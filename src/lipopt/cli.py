@@ -110,8 +110,8 @@ def info(
     console.print(tables.presolve_line(raw, solved), highlight=False)
     if sizes:
         console.print(tables.patterns_table(sizes, degree))
-        counts = ", ".join(f"{kind} {number:,}" for kind, number in paper_counts(solved, degree).items())
-        console.print(f"the paper's counts for the output pattern: {counts}", highlight=False)
+        paper = ", ".join(f"{kind} {number:,}" for kind, number in paper_counts(solved, degree).items())
+        console.print(f"the paper's counts for the output pattern: {paper}", highlight=False)
 
 
 @app.command()
