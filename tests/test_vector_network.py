@@ -232,6 +232,12 @@ def test_bad_settings():
     assert find_method("sdp-8") == SDP(rank=8)
 
 
+def test_a_layer_that_is_too_wide_is_refused():
+    wide = Layer({0: sp.csr_array(np.ones((20_000, 1)))}, np.zeros(20_000), np.ones(20_000), 1, np.arange(20_000))
+    with pytest.raises(LipoptError, match="too wide"):
+        solve(DerivativeProblem("linf", 1, (wide,), {1: sp.csr_array(np.ones((1, 20_000)))}))
+
+
 def test_inputs_that_cannot_matter_are_left_out_for_l1():
     problem = random_problem(2, norm="l1", depth=3, widest=4)
     first = problem.layers[0]

@@ -42,7 +42,7 @@ HYPERPLANES = 32  # to round the vectors with; fewer on problems with more than 
 ROUNDING_WORK = 200_000_000
 SMALL = 3000  # variables up to which one BLAS thread is faster than several
 BATCH = 8  # inputs solved together for l1
-LARGEST_BLOCK = 20_000  # order of the largest dense block of the dual
+LARGEST_BLOCK = 12_000  # order of the largest dense block of the dual: about ten such matrices are kept
 
 
 @register("sdp")
@@ -67,8 +67,10 @@ class SDP:
         if not problem.layers:
             return UpperBound(_linear_norm(problem))
         if max(problem.sizes) > LARGEST_BLOCK:
-            raise LipoptError(f"the SDP needs dense blocks of order {max(problem.sizes)}; it takes up to {LARGEST_BLOCK}")
-        with _threads(problem) if self.device is None else nullcontext():
+            raise LipoptError(
+                f"a layer of {max(problem.sizes)} is too wide for the SDP, which takes up to {LARGEST_BLOCK}; use 'path-sum'"
+            )
+        with _threads(problem) if self.device in (None, "cpu") else nullcontext():
             if problem.norm == "l1":
                 return self._maximum_over_inputs(task, arrays)
             network = VectorNetwork(problem, arrays)
