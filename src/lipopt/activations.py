@@ -25,7 +25,7 @@ from .errors import LipoptError
 from .rounding import Array
 
 Parameters: TypeAlias = Mapping[str, Array | float]
-Slope: TypeAlias = Callable[..., Array | float]
+Slope: TypeAlias = Callable[..., Array] | str | float  # a function, the name of a parameter, or a number
 
 PAD = 1e-14
 HUGE = 1e300  # stands for infinity: every slope below has reached its limit there
@@ -47,7 +47,7 @@ class Kind:
     breaks: Callable[..., tuple[Array | float, ...]]
     slopes: tuple[Slope, ...]
     defaults: Mapping[str, float] = field(default_factory=dict)
-    linear: bool = False  # piecewise linear: slopes are exact
+    exact: bool = False  # whether a value is rounded at most once
 
 
 def _no_breaks(**_: Any) -> tuple[float, ...]:
@@ -58,12 +58,10 @@ def _at_zero(**_: Any) -> tuple[float, ...]:
     return (0.0,)
 
 
-def _constant(value: float) -> Slope:
-    return lambda x, **_: value
-
-
-def _parameter(name: str) -> Slope:
-    return lambda x, **p: p[name]
+def _slope_at(piece: Slope, x: Array | float, parameters: Parameters) -> Array | float:
+    if callable(piece):
+        return piece(x, **parameters)
+    return parameters[piece] if isinstance(piece, str) else piece
 
 
 def _softplus(x: Array, beta: float = 1.0) -> Array:
@@ -96,50 +94,49 @@ def _mish_slope(x: Array) -> Array:
 
 
 KINDS: dict[str, Kind] = {
-    "relu": Kind(lambda x: np.maximum(x, 0), _at_zero, (_constant(0.0), _constant(1.0)), linear=True),
-    "abs": Kind(np.abs, _at_zero, (_constant(-1.0), _constant(1.0)), linear=True),
+    "relu": Kind(lambda x: np.maximum(x, 0), _at_zero, (0.0, 1.0), exact=True),
+    "abs": Kind(np.abs, _at_zero, (-1.0, 1.0), exact=True),
     "leaky_relu": Kind(
         lambda x, alpha: np.where(x < 0, alpha * x, x),
         _at_zero,
-        (_parameter("alpha"), _constant(1.0)),
+        ("alpha", 1.0),
         {"alpha": 0.01},
-        linear=True,
+        exact=True,
     ),
     "clip": Kind(
         lambda x, low, high: np.clip(x, low, high),
         lambda low, high: (low, high),
-        (_constant(0.0), _constant(1.0), _constant(0.0)),
+        (0.0, 1.0, 0.0),
         {"low": -np.inf, "high": np.inf},
-        linear=True,
+        exact=True,
     ),
     "hard_sigmoid": Kind(
         lambda x, alpha, beta: np.clip(alpha * x + beta, 0, 1),
         lambda alpha, beta: (-beta / alpha, (1 - beta) / alpha),
-        (_constant(0.0), _parameter("alpha"), _constant(0.0)),
+        (0.0, "alpha", 0.0),
         {"alpha": 0.2, "beta": 0.5},
-        linear=True,
     ),
     "hard_swish": Kind(
         lambda x: x * np.clip(x / 6 + 0.5, 0, 1),
         lambda: (-3.0, 3.0),
-        (_constant(0.0), lambda x: x / 3 + 0.5, _constant(1.0)),
+        (0.0, lambda x: x / 3 + 0.5, 1.0),
     ),
     "elu": Kind(
         lambda x, alpha: np.where(x < 0, alpha * np.expm1(np.minimum(x, 0)), x),
         _at_zero,
-        (lambda x, alpha: alpha * np.exp(np.minimum(x, 0)), _constant(1.0)),
+        (lambda x, alpha: alpha * np.exp(np.minimum(x, 0)), 1.0),
         {"alpha": 1.0},
     ),
     "selu": Kind(
         lambda x, alpha, gamma: gamma * np.where(x < 0, alpha * np.expm1(np.minimum(x, 0)), x),
         _at_zero,
-        (lambda x, alpha, gamma: alpha * gamma * np.exp(np.minimum(x, 0)), _parameter("gamma")),
+        (lambda x, alpha, gamma: alpha * gamma * np.exp(np.minimum(x, 0)), "gamma"),
         {"alpha": 1.6732632423543772, "gamma": 1.0507009873554805},
     ),
     "celu": Kind(
         lambda x, alpha: np.where(x < 0, alpha * np.expm1(np.minimum(x, 0) / alpha), x),
         _at_zero,
-        (lambda x, alpha: np.exp(np.minimum(x, 0) / alpha), _constant(1.0)),
+        (lambda x, alpha: np.exp(np.minimum(x, 0) / alpha), 1.0),
         {"alpha": 1.0},
     ),
     "softplus": Kind(_softplus, _no_breaks, (lambda x, beta: expit(beta * x),), {"beta": 1.0}),
@@ -200,9 +197,9 @@ def value(kind: str, x: Array, parameters: Parameters) -> Array:
 def slope(kind: str, x: Array, parameters: Parameters) -> Array:
     """The derivative at x (at a kink, that of the right-hand piece)."""
     breaks = KINDS[kind].breaks(**parameters)
-    result = np.broadcast_to(KINDS[kind].slopes[0](x, **parameters), x.shape)
+    result = np.broadcast_to(_slope_at(KINDS[kind].slopes[0], x, parameters), x.shape)
     for point, piece in zip(breaks, KINDS[kind].slopes[1:], strict=True):
-        result = np.where(x >= point, piece(x, **parameters), result)
+        result = np.where(x >= point, _slope_at(piece, x, parameters), result)
     return np.array(result, dtype=np.float64)
 
 
@@ -211,7 +208,9 @@ def kinks(kind: str, parameters: Parameters) -> tuple[Array | float, ...]:
     points = KINDS[kind].breaks(**parameters)
     sides = zip(points, KINDS[kind].slopes, KINDS[kind].slopes[1:], strict=False)
     return tuple(
-        p for p, left, right in sides if np.any(np.abs(np.subtract(left(p, **parameters), right(p, **parameters))) > PAD)
+        p
+        for p, left, right in sides
+        if np.any(np.abs(np.subtract(_slope_at(left, p, parameters), _slope_at(right, p, parameters))) > PAD)
     )
 
 
@@ -227,9 +226,9 @@ def slope_range(kind: str, lo: Array, hi: Array, parameters: Parameters) -> tupl
         for start, end, piece in zip(starts, ends, spec.slopes, strict=True):
             met = (hi >= start - _blur(start)) & (lo <= end + _blur(end))
             left, right = np.maximum(lo, start), np.minimum(hi, end)
-            at_left = np.broadcast_to(piece(np.clip(left, -HUGE, HUGE), **parameters), lo.shape)
-            at_right = np.broadcast_to(piece(np.clip(right, -HUGE, HUGE), **parameters), lo.shape)
-            pad = 0.0 if spec.linear else np.where(at_left == at_right, 0.0, PAD * (1 + np.abs(at_left) + np.abs(at_right)))
+            at_left = np.broadcast_to(_slope_at(piece, np.clip(left, -HUGE, HUGE), parameters), lo.shape)
+            at_right = np.broadcast_to(_slope_at(piece, np.clip(right, -HUGE, HUGE), parameters), lo.shape)
+            pad = PAD * (1 + np.abs(at_left) + np.abs(at_right)) if callable(piece) else 0.0
             low = np.where(met, np.minimum(low, np.minimum(at_left, at_right) - pad), low)
             high = np.where(met, np.maximum(high, np.maximum(at_left, at_right) + pad), high)
     return low, high
@@ -303,8 +302,8 @@ def _cells(kind: str, lo: Array, hi: Array, parameters: Parameters) -> _Cells:
     grid[..., 0], grid[..., -1] = lo, hi
     values = value(kind, grid, columns)
     low, high = slope_range(kind, grid[..., :-1], grid[..., 1:], columns)
-    error = 1e-15 if KINDS[kind].linear else PAD
-    pad = error * (np.abs(values).max(-1) + (0 if KINDS[kind].linear else 1 + np.abs(grid).max(-1)))
+    error = 1e-15 if KINDS[kind].exact else PAD
+    pad = error * (np.abs(values).max(-1) + (0 if KINDS[kind].exact else 1 + np.abs(grid).max(-1)))
     return _Cells(grid, values, low, high, pad)
 
 

@@ -98,7 +98,7 @@ def backward_lower(
         size = np.abs(row)
         if isinstance(node, Affine):
             constant += row @ node.bias
-            slack += gamma(node.size + 2) * (size @ np.abs(node.bias)) + node.size * TINY
+            slack += gamma(node.size + i + 4) * (size @ np.abs(node.bias)) + node.size * TINY
             for source, matrix in zip(node.sources, node.matrices, strict=True):
                 product = (matrix.T @ row.T).T
                 _add(rows, source, product)

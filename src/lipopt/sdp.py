@@ -14,9 +14,8 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
-from functools import cache
 from math import ceil, sqrt
 from typing import Any, ClassVar
 
@@ -30,6 +29,7 @@ from .lower import alternating
 from .methods import Status, Task, UpperBound, register
 from .problem import DerivativeProblem
 from .rounding import Array, up, up_float
+from .threads import blas_threads
 from .vector_network import State, VectorNetwork
 
 FIRST_RANK = 16  # of a large problem
@@ -40,7 +40,6 @@ STALLED = 1e-10  # relative gain of a stage that counts as none
 INFLATIONS = (1e-9, 1e-6, 1e-4, 1e-3, 1e-2)  # of the multipliers, to make the dual definite
 HYPERPLANES = 32  # to round the vectors with; fewer on problems with more than ROUNDING_WORK / HYPERPLANES coefficients
 ROUNDING_WORK = 200_000_000
-SMALL = 3000  # variables up to which one BLAS thread is faster than several
 BATCH = 8  # inputs solved together for l1
 LARGEST_BLOCK = 12_000  # order of the largest dense block of the dual: about ten such matrices are kept
 
@@ -70,7 +69,7 @@ class SDP:
             raise LipoptError(
                 f"a layer of {max(problem.sizes)} is too wide for the SDP, which takes up to {LARGEST_BLOCK}; use 'path-sum'"
             )
-        with _threads(problem) if self.device in (None, "cpu") else nullcontext():
+        with blas_threads(sum(problem.sizes)) if self.device in (None, "cpu") else nullcontext():
             if problem.norm == "l1":
                 return self._maximum_over_inputs(task, arrays)
             network = VectorNetwork(problem, arrays)
@@ -226,15 +225,3 @@ def _rounded(network: VectorNetwork, state: State, task: Task) -> float:
         slopes.append(np.where(same_side, layer.upper[:, None], layer.lower[:, None]))
     starts = [[s[:, i] for s in slopes] for i in range(count)]
     return alternating(problem, task, starts, restarts=4)
-
-
-def _threads(problem: DerivativeProblem) -> AbstractContextManager[Any]:
-    """One BLAS thread for small problems: several cost more than they bring, and far more on a busy machine."""
-    return _thread_pools().limit(limits=1) if sum(problem.sizes) <= SMALL else nullcontext()
-
-
-@cache
-def _thread_pools() -> Any:
-    from threadpoolctl import ThreadpoolController
-
-    return ThreadpoolController()
