@@ -11,6 +11,7 @@ import pytest
 import scipy.sparse as sp
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
+from lp_networks import problem_of, random_network, tiny_problem
 
 import lipopt
 from lipopt import krivine
@@ -22,7 +23,6 @@ from lipopt.methods import Task, find_method
 from lipopt.polynomial import Polynomial, norm_gradient, sources
 from lipopt.solvers import consensus, highs
 from lipopt.sparsity import all_sets, cliques, maximal_sets, pad
-from lp_networks import problem_of, random_network, tiny_problem
 
 SEEDS = st.integers(0, 2**32 - 1)
 

@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
+from lp_networks import problem_of, random_network, slopes_at, tiny_problem
 
 from lipopt.errors import LipoptError
 from lipopt.polynomial import count_terms, norm_gradient, sources
 from lipopt.problem import apply
-from lp_networks import problem_of, random_network, slopes_at, tiny_problem
 
 SEEDS = st.integers(0, 2**32 - 1)
 
