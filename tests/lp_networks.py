@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import numpy as np
 import scipy.sparse as sp
 
@@ -14,7 +16,7 @@ def random_network(sizes, sparsity=None, seed=1):
     """sizes = n0, n1, ..., 1. Every neuron feeds `sparsity` neurons of the next layer; the output layer is dense."""
     rng = np.random.default_rng(seed)
     weights = []
-    for i, (columns, rows) in enumerate(zip(sizes, sizes[1:], strict=False)):
+    for i, (columns, rows) in enumerate(pairwise(sizes)):
         w = rng.uniform(-1, 1, (rows, columns)) / np.sqrt(columns)
         if sparsity and i < len(sizes) - 2 and sparsity < rows:
             mask = np.zeros((rows, columns), bool)
@@ -31,8 +33,8 @@ def problem_of(weights, norm="linf", output=0):
     return presolve(derivative_problem(network, slope_ranges(network, None), norm, output_matrix(network, output, None)))
 
 
-def tiny_problem(seed, norm="linf", outputs=1, fixed=True):
-    """A problem of one to three layers of one to three neurons: skips, zeros, sparse and dense blocks, slope ranges of all kinds."""
+def tiny_problem(seed, norm="linf", outputs=1):
+    """One to three layers of one to three neurons: skips, zeros, sparse and dense blocks, all kinds of slope ranges."""
     rng = np.random.default_rng(seed)
     inputs = int(rng.integers(1, 4))
     sizes = [inputs]
@@ -42,7 +44,7 @@ def tiny_problem(seed, norm="linf", outputs=1, fixed=True):
         reads = {i} | {int(s) for s in range(i) if rng.random() < 0.3}
         kind = rng.integers(0, 4, n)
         lower = np.select([kind == 0, kind == 1, kind == 2], [np.zeros(n), rng.uniform(0, 0.4, n), rng.uniform(-0.3, 0, n)], 0.5)
-        upper = np.where(kind == 3, 0.5 if fixed else 0.75, lower + rng.uniform(0.2, 1, n))
+        upper = np.where(kind == 3, 0.5, lower + rng.uniform(0.2, 1, n))
         layers.append(Layer({s: block(rng, n, sizes[s]) for s in reads}, lower, upper, i, np.arange(n)))
         sizes.append(n)
     reads = {len(layers)} | {int(s) for s in range(len(layers)) if rng.random() < 0.3}

@@ -6,11 +6,12 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 from conic import shor_value
+from exact import is_exactly_semidefinite
 from random_problems import SLOPES, gaussian_weights, random_problem
 
 from lipopt import Ball, LipoptError, bound, load
 from lipopt.backend import backend
-from lipopt.baselines import path_sum_bound
+from lipopt.baselines import path_sum_bound, path_sum_rows
 from lipopt.dual import Dual, Multipliers
 from lipopt.lower import enumerate_pop, free_neurons
 from lipopt.methods import Task, find_method
@@ -89,8 +90,9 @@ def test_depth(depth):
     assert result.upper <= result.details["primal"] * (1 + 1.1e-4)
 
 
-def test_bound_of_an_unconverged_search_holds():
-    problem = random_problem(3, depth=4, slopes="leaky", widest=5)
+@pytest.mark.parametrize("norm", ["linf", "l2", "l1"])
+def test_bound_of_an_unconverged_search_holds(norm):
+    problem = random_problem(3, norm=norm, depth=4, slopes="leaky", widest=5)
     found = SDP(gap=1e-12)(Task(problem, problem, deadline=time.monotonic() - 1))
     assert found.status == "time limit"
     assert enumerate_pop(problem) <= found.value <= path_sum_bound(problem)
@@ -117,6 +119,26 @@ def test_certificate_is_what_it_says(norm):
         assert not dual.is_proved(Multipliers(certificate.mu, factor * certificate.delta, certificate.tau))
 
 
+@pytest.mark.parametrize(("norm", "outputs", "slopes"), [("linf", 1, "relu"), ("linf", 1, "signed"), ("l2", 2, "leaky")])
+def test_what_is_proved_is_exactly_so(norm, outputs, slopes):
+    problem = random_problem(13, norm=norm, depth=3, slopes=slopes, skips=True, outputs=outputs, widest=4)
+    dual, certificate = Dual(problem, backend(None)), solve(problem, gap=1e-9).certificate
+    assert is_exactly_semidefinite(problem, certificate)
+    decisions = set()
+    for factor in (1 - 1e-3, 1 - 1e-8, 1 - 1e-10, 1 - 1e-12, 1 - 1e-14, 1 + 1e-6):
+        changed = Multipliers(certificate.mu, factor * certificate.delta, certificate.tau)
+        exact, proved = is_exactly_semidefinite(problem, changed), dual.is_proved(changed)
+        assert exact or not proved
+        decisions.add((exact, proved))
+    assert {(True, True), (False, False)} <= decisions
+
+
+def test_what_is_proved_for_l1_holds_for_every_input():
+    problem = random_problem(13, norm="l1", depth=3, slopes="signed", skips=True, outputs=2, widest=4)
+    for proof in solve(problem).certificate:
+        assert all(is_exactly_semidefinite(problem, proof, [j]) for j in range(problem.inputs))
+
+
 def test_proof_is_needed_for_every_entry():
     problem = random_problem(8, depth=3)
     certificate = solve(problem, gap=1e-9).certificate
@@ -133,7 +155,7 @@ def test_gradient(norm):
     network = VectorNetwork(problem, backend(None))
     x = network.start(3, seed=0)
     _, gradient = network._loss(x)
-    direction = np.random.default_rng(0).standard_normal(x.shape)
+    direction = np.random.default_rng(1).standard_normal(x.shape)
     step = 1e-6
     numeric = (network._loss(x + step * direction)[0] - network._loss(x - step * direction)[0]) / (2 * step)
     assert abs(numeric) > 0.01
@@ -210,6 +232,12 @@ def test_bad_settings():
     assert find_method("sdp-8") == SDP(rank=8)
 
 
+def test_a_layer_that_is_too_wide_is_refused():
+    wide = Layer({0: sp.csr_array(np.ones((20_000, 1)))}, np.zeros(20_000), np.ones(20_000), 1, np.arange(20_000))
+    with pytest.raises(LipoptError, match="too wide"):
+        solve(DerivativeProblem("linf", 1, (wide,), {1: sp.csr_array(np.ones((1, 20_000)))}))
+
+
 def test_inputs_that_cannot_matter_are_left_out_for_l1():
     problem = random_problem(2, norm="l1", depth=3, widest=4)
     first = problem.layers[0]
@@ -217,7 +245,10 @@ def test_inputs_that_cannot_matter_are_left_out_for_l1():
     wide = replace(problem, inputs=problem.inputs + 200, layers=(padded, *problem.layers[1:]))
     found = solve(wide)
     assert found.value == pytest.approx(solve(problem).value, rel=1e-4)
-    assert all(j < problem.inputs for j in found.certificate)
+    assert len(found.certificate) <= problem.inputs
+    covered = np.min([proof.bounds for proof in found.certificate], axis=0)
+    assert np.minimum(covered, path_sum_rows(wide).sum(axis=0)).max() <= found.value
+    assert all(Dual(wide, backend(None)).is_proved(proof) for proof in found.certificate)
 
 
 def test_lip_sdp():

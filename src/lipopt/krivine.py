@@ -1,16 +1,18 @@
 """LiPopt-k: upper bounds from Krivine certificates of degree k (the paper's section 3), over chosen sets of variables.
 
-    theta_k = min { lambda : lambda - p = sum_S sum_v c_Sv h_Sv,  c >= 0 },     h_Sv = prod_{b in v} x_b prod_{b in S - v} (1 - x_b)
+    theta_k = min { lambda : lambda - p = sum_S sum_v c_Sv h_Sv,  c >= 0 }
+    h_Sv = product of x_b for b in v, and of 1 - x_b for b in S - v
 
-p is multilinear on [0,1]^n, so square-free products are enough: a set S of k variables has 2^k of them, which add up to 1 and span all
-polynomials on S. The dual LP is over pseudo-moments: a distribution on {0,1}^S for every S, equal on what sets share.
+p is multilinear on [0,1]^n, so square-free products are enough: a set S of k variables has 2^k of them, which add up to 1 and
+span all polynomials on S. The dual LP is over pseudo-moments: a distribution on {0,1}^S for every S, equal on what sets share.
 
-Start from the sets that are monomials of p; look at the pseudo-moments; add the sets, of up to k variables inside a clique of the pattern, that no
-extension of those moments can satisfy; solve again from where the last one ended. That reaches the bound of all sets without building them.
+Start from the sets that are monomials of p; look at the pseudo-moments; add the sets, of up to k variables inside a clique of the
+pattern, that no extension of those moments satisfies; solve again from where the last solution ended. That reaches the bound of
+all sets without building them.
 
-The bound that is reported is computed from the multipliers c >= 0 alone, whatever the solver did: with q = p + sum c h, in monomials of x,
+The bound that is reported is computed from the multipliers c >= 0 alone, whatever the solver did: with q = p + sum c h,
 
-    p <= q <= q_0 + sum_{m != 1} max(q_m, 0)       on [0,1]^n
+    p <= q <= q_0 + sum_{m != 1} max(q_m, 0)       on [0,1]^n, in monomials of x
 
 and the rounding errors of q are added: a sum of n numbers is off by at most gamma(n) times the sum of their absolute values.
 """
@@ -47,11 +49,11 @@ PATIENCE = 60.0  # the seconds after which it does not
 
 @dataclass(frozen=True, eq=False)
 class Products:
-    """The terms of a certificate: multipliers[S, v] >= 0 of the product of x over the columns of v and 1 - x over the others of sets[S].
+    """The terms of a certificate: multipliers[S, v] >= 0 of the product of x over columns v of sets[S] and 1 - x over the others.
 
     Bit b of v stands for column b. Columns of sets that hold -1 are left out; multipliers with such a bit are zero.
     Variables 0 to inputs - 1 are t = 2x - 1, then come the neurons of the presolved problem layer by layer, s = l + (u - l) x,
-    and then, if it has several rows, their signs r = 2x - 1."""
+    and then, if it has several rows, their signs r = 2x - 1. Under the l1 norm a certificate has one of these for each input."""
 
     sets: Array
     multipliers: Array
@@ -59,7 +61,7 @@ class Products:
 
 @dataclass(frozen=True, eq=False)
 class Family:
-    """Sets of k variables and the monomials of all their subsets: monomial index[v, S] is that of the columns of v in sets[S], -1 for none."""
+    """Sets of k variables and the monomials of all their subsets: index[v, S] is that of columns v of sets[S], -1 for none."""
 
     variables: int
     sets: Array
@@ -107,8 +109,8 @@ class Family:
         return _butterfly(local.reshape(self.index.shape), 1, 0, 1.0)
 
     def matrix(self) -> sp.csr_array:
-        """One row per product, (2^k, sets) flattened, one column per monomial. Products with a place left over have empty rows."""
-        signs = np.ones((1, 1))
+        """One row per product, (2^k, sets) flattened, one column per monomial; no entries in rows of places left over."""
+        signs: Array = np.ones((1, 1))
         for _ in range(self.degree):
             signs = np.kron(signs, [[1.0, -1.0], [0.0, 1.0]])
         v, monomial = np.nonzero(signs)
@@ -195,7 +197,9 @@ class LiPopt:
     def _largest(self, task: Task) -> UpperBound:
         """The l1 norm: the maximum over inputs, those whose path sum is below what others reach left out."""
         sums = up(path_sum_rows(task.problem).sum(axis=0), task.problem.outputs)
-        best, status, details = 0.0, "complete", {}
+        best = 0.0
+        status: Status = "complete"
+        details: dict[str, Any] = {}
         proofs: dict[int, Products] = {}
         for j in np.argsort(-sums, kind="stable"):
             if sums[j] <= max(best, task.pop_lower):
@@ -205,10 +209,10 @@ class LiPopt:
                 best, status = max(best, float(sums[j])), "time limit"
                 break
             proof = self._prove(task, int(j), max(best, task.pop_lower))
-            proofs[int(j)] = proof.products
-            if proof.value > best:
-                best, details = proof.value, proof.details
-            status = proof.status if proof.status != "complete" else status
+            if proof.value <= sums[j]:
+                proofs[int(j)] = proof.products
+            best, details = max((best, details), (min(proof.value, float(sums[j])), proof.details), key=lambda pair: pair[0])
+            status = proof.status
         return UpperBound(up_float(best + task.problem.slack, 1), status, None, proofs, {**details, "inputs": len(proofs)})
 
     def _prove(self, task: Task, only: int | None, floor: float) -> Proof:
@@ -221,15 +225,17 @@ class LiPopt:
         largest = max(lowest, int(np.diff(pattern.indptr).max(initial=0)))
         search = _Search(self, task, polynomial, pattern, floor)
         search.seconds["assembly"] += time.perf_counter() - begin
-        degree = lowest if self.degree is None else min(self.degree, largest)
-        while True:
+        if self.degree is not None:
+            search.tighten(min(self.degree, largest))
+            return search.proof()
+        for degree in range(lowest, largest + 1):
             before = search.bound
             search.tighten(degree)
-            raised = degree > lowest and search.bound > before * (1 - PAYS)
-            late = time.perf_counter() - begin > PATIENCE
-            if self.degree is not None or degree == largest or raised or late or search.finished:
-                return search.proof()
-            degree += 1
+            pays = degree == lowest or search.bound <= before * (1 - PAYS)
+            fits = len(search.family.sets) * 2 ** (degree + 1) <= PRODUCTS
+            if search.finished or not (pays and fits) or time.perf_counter() - begin > PATIENCE:
+                break
+        return search.proof()
 
 
 @dataclass(eq=False)
@@ -246,8 +252,9 @@ class _Search:
     seconds: dict[str, float] = field(default_factory=lambda: {"assembly": 0.0, "solve": 0.0, "tighten": 0.0, "certify": 0.0})
 
     def __post_init__(self) -> None:
-        sets = maximal_sets(self.polynomial.monomials, self.polynomial.variables)
-        _check_size(len(sets), sets.shape[1])
+        monomials, degree = self.polynomial.monomials, self.polynomial.degree
+        _check_size(int(np.count_nonzero((monomials >= 0).sum(axis=1) == degree)), degree)
+        sets = maximal_sets(monomials, self.polynomial.variables)
         self.family = Family.of(sets, self.polynomial.variables)
         self.state: consensus.State | None = None
         self.best = (self.family, self.family.at_vertices(self.family.coefficients(self.polynomial)))
@@ -260,20 +267,22 @@ class _Search:
         return self.task.seconds_left <= 0 or self._met(self.bound) or len(self.family.sets) == 0
 
     def _met(self, bound: float) -> bool:
-        return bound <= self.floor * (1 + 1e-7)
+        """Whether a bound is as good as the LP is solved."""
+        return bound <= self.floor * (1 + self.method.tolerance)
 
     def tighten(self, degree: int) -> None:
-        """Solve, add the sets of up to `degree` variables that are violated most, and so on until none is or it no longer helps."""
-        self._extend(pad(self.family.sets, degree), None)
-        more, stalled = True, 0
-        while more and not self.finished:
+        """Solve, add the sets of up to `degree` variables that are violated most, and so on until that no longer helps."""
+        _check_size(len(self.family.sets), degree)
+        self._extend(pad(self.family.sets, degree))
+        stalled = 0
+        while self.pattern.shape[0] and not self.finished:
             before = self.bound
-            last = self.pattern.shape[0] == 0
-            self._solve(self.method.tolerance * (1 if last else 10), LAST if last else ROUND)
+            self._solve(10 * self.method.tolerance, ROUND)
             self.task.progress(f"degree {degree}: {len(self.family.sets)} sets, bound {self.bound:.6g}")
             stalled = stalled + 1 if self.bound > before * (1 - GAIN) else 0
-            more = not last and not self.finished and stalled < STALLS and self._separate(degree)
-        if not self.finished and self.pattern.shape[0]:
+            if self.finished or stalled == STALLS or not self._separate(degree):
+                break
+        if not self.finished:
             self._solve(self.method.tolerance, LAST)
 
     def proof(self) -> Proof:
@@ -336,7 +345,7 @@ class _Search:
         chosen = np.argsort(-violation, kind="stable")[: max(0, min(violated, room))]
         if len(chosen):
             sets = maximal_sets(np.concatenate([self.family.sets, candidates.sets[chosen]]), self.family.variables)
-            self._extend(sets, (candidates, completed))
+            self._extend(sets, candidates, completed)
         self.seconds["tighten"] += time.perf_counter() - start
         return len(chosen) > 0
 
@@ -353,14 +362,16 @@ class _Search:
         self.all = Family.of(sets, variables)
         return self.all
 
-    def _extend(self, sets: Array, completed: tuple[Family, Array] | None) -> None:
-        """Go on with these sets, of which every one there is now is a part: moments as completed, multipliers where they were."""
+    def _extend(self, sets: Array, candidates: Family | None = None, completed: Array | None = None) -> None:
+        """Go on with these sets, each old one inside one of them: moments as they were or were completed, multipliers moved."""
         old, new = self.family, Family.of(sets, self.family.variables)
         if self.state is not None:
-            family, values = completed or (old, self.state.moments)
-            place = family.find(new.keys)
-            known = np.where(place >= 0, values[place], 0.0)
-            self.state = consensus.State(known, _moved(old, new, self.state.multipliers), self.state.weight)
+            moments = np.zeros(len(new.keys))
+            for family, values in ((candidates, completed), (old, self.state.moments)):
+                if family is not None and values is not None:
+                    place = family.find(new.keys)
+                    moments = np.where(place >= 0, values[place], moments)
+            self.state = consensus.State(moments, _moved(old, new, self.state.multipliers), self.state.weight)
         self.family = new
 
 
@@ -395,7 +406,7 @@ def _by_highs(family: Family, p: Array, solver: str, tolerance: float, seconds: 
 
 
 def _twins(family: Family, multipliers: Array) -> Array:
-    """The same multipliers whether the bits of places left over are set or not: the consensus solver sees such a place as a variable of no effect."""
+    """The same multipliers whether or not bits of places left over are set: to the consensus solver, variables of no effect."""
     places = 2 ** np.arange(family.degree)
     own = np.arange(len(multipliers))[:, None] & ((family.sets >= 0) @ places)
     return multipliers[own, np.arange(len(family.sets))]

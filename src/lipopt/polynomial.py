@@ -8,8 +8,8 @@ The variables are mapped to [0, 1]: t = 2x - 1, s = l + (u - l) x. A slope that 
 of C under the l1 norm bring a sign r = 2x - 1 each: |C x|_1 = max r.C x; then t = e_j needs no sign of its own.
 Variables are numbered t first, then the neurons layer by layer, then the rows.
 
-Paths are expanded from the output back to the inputs, a layer at a time. `error` bounds the sum of the errors of all coefficients,
-and so the error of p anywhere on the cube: n roundings are off by gamma(n) times the sum of the absolute values of the terms.
+Paths are expanded from the output back to the inputs, a layer at a time. `error` bounds the sum of the errors of all
+coefficients, and so that of p anywhere on the cube: n roundings are off by gamma(n) times the absolute values of the terms.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ TERMS = 4_000_000  # the largest number of terms that is expanded
 
 @dataclass(frozen=True, eq=False)
 class Polynomial:
-    """The sum of coefficients[i] times the product of the variables in monomials[i]: ascending, -1 in the places left over, those first."""
+    """The sum of coefficients[i] times the variables in monomials[i]: ascending, -1 in the places left over, those first."""
 
     variables: int
     monomials: Array
@@ -70,10 +70,10 @@ class Source:
 
 
 def sources(problem: DerivativeProblem, only: int | None = None) -> list[Source]:
-    """t, the layers and the rows as factors of monomials; with `only`, t = +-e_j for that input, and what it does not reach is cut off."""
+    """t, the layers and the rows as factors of monomials; with `only`, those that t = +-e_j reaches for that input."""
     if problem.outputs > 1 and only is None:
         raise LipoptError(
-            "a polynomial of several outputs needs the l1 norm and one input; bound the outputs one at a time, or use method 'sdp'"
+            "the polynomial of several outputs needs the l1 norm and one input; bound one output at a time, or use method 'sdp'"
         )
     signs = problem.outputs > 1
     ones = np.ones(problem.inputs)
@@ -118,7 +118,8 @@ def norm_gradient(problem: DerivativeProblem, only: int | None = None, limit: fl
     count = count_terms(chain)
     if count > limit:
         raise LipoptError(
-            f"the polynomial has {count:.3g} terms, more than the {limit:.3g} the LP can take; use method 'sdp', or 'path-sum' if that is too slow"
+            f"the polynomial has {count:.3g} terms, more than the {limit:.3g} the LP can take; "
+            "use method 'sdp', or 'path-sum' if that is too slow"
         )
     last, variables = len(chain[-1].base), chain[-1].first + len(chain[-1].base)
     empty = Terms(np.empty(0, np.int64), np.empty(0), np.empty((0, len(chain)), np.int64))
@@ -190,6 +191,11 @@ def _magnitude(chain: list[Source]) -> float:
 
 def _underflow(chain: list[Source], count: float) -> float:
     """A bound on what is lost where a product underflows: the factors that follow can enlarge it."""
-    parts = [part for source in chain for part in (source.base, source.width, *(m.data for m in source.blocks.values()))]
-    largest = np.prod([max(1.0, float(np.abs(part).max(initial=0.0))) for part in parts])
+    factors = [part for source in chain for part in (np.append(source.base, source.width), _weights(source))]
+    largest = np.prod([max(1.0, float(np.abs(part).max(initial=0.0))) for part in factors])
     return float(2 * len(chain) * count * largest * TINY)
+
+
+def _weights(source: Source) -> Array:
+    """All coefficients of its blocks: a path uses one of them."""
+    return np.concatenate([np.empty(0), *(m.data for m in source.blocks.values())])

@@ -31,7 +31,7 @@ def solve(
 ) -> tuple[Array, Array, bool]:
     """y, the multipliers of the rows (>= 0), and whether the solver says they are optimal.
 
-    `moments` passes the problem as it stands; `multipliers` its dual: minimize -a.c subject to A'c <= -b,, c >= 0."""
+    `moments` passes the problem as it stands; `multipliers` its dual: minimize -a.c subject to A'c <= -b, c >= 0."""
     if solver not in SOLVERS:
         raise LipoptError(f"unknown solver '{solver}'; use one of {', '.join(SOLVERS)}")
     rows, columns = A.shape
