@@ -6,10 +6,10 @@ import re
 from dataclasses import dataclass, replace
 from fractions import Fraction
 
-from .exact import Matrix, Mismatch, Rejected, decimal, power
+from .exact import Mismatch, Rejected, decimal, power
 from .network import Activation, Network
-from .parse import Lines, sparse_row
-from .problem import Bounds, Problem, Ranges, Variables, build_problem, slope_ranges
+from .parse import Lines, sparse_rows
+from .problem import Bounds, Ranges, Variables, build_problem, slope_ranges
 from .rules import path_sum, product, products, sdp
 
 SHOWN = 5  # leftovers in a rejection
@@ -74,13 +74,13 @@ def _relaxations(lines: Lines, network: Network, local: bool) -> dict[int, Bound
 
 def _part(lines: Lines, claim: Claim, ranges: Ranges) -> tuple[int | None, list[int], Fraction, list[tuple[str, Fraction]]]:
     """The part's row (None: all), its inputs, the bound it proves, and what is left over."""
-    width, count = claim.network.nodes[-1].size, len(claim.rows)
+    count = len(claim.rows)
     chosen = lines.indices("part", count)
     if len(chosen) not in (1, count):
         lines.fail("a part has one row or all")
     inputs = lines.indices("inputs", claim.network.nodes[0].size)
     kept = _variables(lines, claim.network)
-    W = _stack([sparse_row(claim.rows[k], width) for k in chosen], width)
+    W = sparse_rows([claim.rows[k] for k in chosen], claim.network.nodes[-1].size)
     problem = build_problem(claim.network, ranges, W, inputs, kept)
     groups = [len(variables.places) for variables in kept.values()]
     terms = lines.count("terms")
@@ -91,26 +91,21 @@ def _part(lines: Lines, claim: Claim, ranges: Ranges) -> tuple[int | None, list[
     for term in range(terms):
         objective = rest
         if term < terms - 1:
-            objective = sparse_row(lines.pairs("functional", rest.width), rest.width)
+            objective = sparse_rows([lines.pairs("functional", rest.width)], rest.width)
             rest = rest + -objective
-        bound, left = _rule(lines, claim, ranges, W, replace(problem, C=objective), groups, terms == 1)
-        obtained += bound
-        leftovers += left
+        here = replace(problem, C=objective)
+        rule = lines.word("rule", ["path-sum", "products", "sdp", "product"][: 4 if terms == 1 else 3])
+        if rule == "path-sum":
+            obtained += path_sum(here, claim.norm)
+        elif rule == "sdp":
+            obtained += sdp(lines, here, groups, claim.norm)
+        elif rule == "product":  # bounds the objective as a whole
+            obtained += product(lines, claim.network, ranges, W, claim.norm)
+        else:
+            bound, left = products(lines, here)
+            obtained += bound
+            leftovers += left
     return None if len(chosen) == count else chosen[0], inputs, obtained, leftovers
-
-
-def _rule(
-    lines: Lines, claim: Claim, ranges: Ranges, W: Matrix, problem: Problem, groups: list[int], whole: bool
-) -> tuple[Fraction, list[tuple[str, Fraction]]]:
-    """What a rule proves, and what is left over. The rule `product` bounds the whole objective alone."""
-    name = lines.word("rule", ["path-sum", "products", "sdp", "product"][: 4 if whole else 3])
-    if name == "path-sum":
-        return path_sum(problem, claim.norm), []
-    if name == "product":
-        return product(lines, claim.network, ranges, W, claim.norm), []
-    if name == "products":
-        return products(lines, problem)
-    return sdp(lines, problem, groups, claim.norm), []
 
 
 def _variables(lines: Lines, network: Network) -> dict[int, Variables]:
@@ -123,11 +118,6 @@ def _variables(lines: Lines, network: Network) -> dict[int, Variables]:
             lines.fail("variables are an activation node (ascending), a count and as many neurons")
         kept[i] = Variables(lines.ascending(indices[1:], node.size), centered)
     return kept
-
-
-def _stack(rows: list[Matrix], width: int) -> Matrix:
-    exponent = min(row.exponent for row in rows)
-    return Matrix([{j: v << (row.exponent - exponent) for j, v in row.rows[0].items()} for row in rows], width, exponent)
 
 
 def _check_cover(claim: Claim, parts: list[tuple[int | None, list[int]]]) -> None:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import argparse
 import signal
 import traceback
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from fractions import Fraction
 from types import FrameType
 
@@ -14,6 +15,11 @@ from . import parse
 from .certificate import Claim, check
 from .exact import Failure, LimitExceeded, decimal
 from .network import Affine, Input, Network, read_bytes, read_network
+
+try:
+    import resource
+except ImportError:  # not on Windows
+    resource = None  # type: ignore[assignment]
 
 NAMES = {0: "verified", 1: "rejected", 2: "malformed", 3: "network mismatch", 4: "limits exceeded", 70: "internal error"}
 SHOWN = 8  # outputs or inputs that are written out
@@ -27,13 +33,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--gigabytes", type=int, default=16, help="limit on memory (default 16)")
     options = parser.parse_args(arguments)
     try:
-        limit(options.seconds, options.gigabytes)
-        network = read_network(read_bytes(options.network, network_file.MOST_BYTES))
-        if options.certificate is None:
-            print(describe(network))
-            return 0
-        claim = check(network, read_bytes(options.certificate, parse.MOST_BYTES))
-        code, message = 0, theorem(claim)
+        with limits(options.seconds, options.gigabytes):
+            network = read_network(read_bytes(options.network, network_file.MOST_BYTES))
+            if options.certificate is None:
+                print(describe(network))
+                return 0
+            code, message = 0, theorem(check(network, read_bytes(options.certificate, parse.MOST_BYTES)))
     except Failure as failure:
         code, message = failure.code, str(failure)
     except MemoryError:
@@ -82,19 +87,23 @@ def describe(network: Network) -> str:
     return "\n".join(lines)
 
 
-def limit(seconds: int, gigabytes: int) -> None:
+@contextmanager
+def limits(seconds: int, gigabytes: int) -> Iterator[None]:
     """Limits on time and memory, where the system has them."""
 
     def stop(signal_number: int, frame: FrameType | None) -> None:
         raise LimitExceeded(f"more than {seconds} seconds")
 
-    if hasattr(signal, "SIGALRM"):
-        signal.signal(signal.SIGALRM, stop)
-        signal.alarm(seconds)
-    try:
-        import resource
-    except ImportError:
+    if resource is None:
+        yield
         return
-    _, most = resource.getrlimit(resource.RLIMIT_AS)
+    before, most = resource.getrlimit(resource.RLIMIT_AS)
     size = gigabytes * 2**30
     resource.setrlimit(resource.RLIMIT_AS, (size if most == resource.RLIM_INFINITY else min(size, most), most))
+    signal.signal(signal.SIGALRM, stop)
+    signal.alarm(seconds)
+    try:
+        yield
+    finally:
+        signal.alarm(0)
+        resource.setrlimit(resource.RLIMIT_AS, (before, most))

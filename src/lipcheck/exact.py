@@ -113,6 +113,8 @@ def power(exponent: int) -> Fraction:
 
 def align(values: Sequence[Fraction]) -> tuple[list[int], int]:
     """Integers and one exponent for numbers whose denominators are powers of two."""
+    if any(v.denominator & (v.denominator - 1) for v in values):
+        raise ArithmeticError("a denominator is not a power of two")
     bits = max((v.denominator.bit_length() - 1 for v in values), default=0)
     return [v.numerator * ((1 << bits) // v.denominator) for v in values], -bits
 

@@ -67,6 +67,11 @@ class Tensor:
             values.byteswap()  # files are little-endian
         return list(values)
 
+    def integers(self) -> list[int]:
+        if self.dtype in FLOATS:
+            raise Malformed("the indices of a sparse matrix are not integers")
+        return self.words()
+
     def numbers(self) -> list[tuple[int, int]]:
         """(n, e) for every float n 2^e."""
         exponent_bits, fraction_bits = FLOATS[self.dtype]
@@ -171,7 +176,7 @@ def _matrix(prefix: str, shape: tuple[int, int], layout: str, tensors: dict[str,
         starts, columns = list(range(0, prod(shape) + 1, width)), list(range(width)) * shape[0]
     else:
         data = tensors[f"{prefix}.data"]
-        starts, columns = tensors[f"{prefix}.indptr"].words(), tensors[f"{prefix}.indices"].words()
+        starts, columns = tensors[f"{prefix}.indptr"].integers(), tensors[f"{prefix}.indices"].integers()
     numbers = data.numbers()
     exponent = min((e for n, e in numbers if n), default=0)
     valid = len(starts) == shape[0] + 1 and starts[0] == 0 and starts[-1] == len(numbers) == len(columns)

@@ -103,6 +103,8 @@ class Lines:
         return indices
 
 
-def sparse_row(values: dict[int, Fraction], width: int) -> Matrix:
-    integers, exponent = align(list(values.values()))
-    return Matrix([dict(zip(values, integers, strict=True))], width, exponent)
+def sparse_rows(rows: Sequence[dict[int, Fraction]], width: int) -> Matrix:
+    """A matrix from rows as `pairs` reads them."""
+    integers, exponent = align([value for row in rows for value in row.values()])
+    values = iter(integers)
+    return Matrix([{i: next(values) for i in row} for row in rows], width, exponent)

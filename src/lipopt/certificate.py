@@ -32,17 +32,17 @@ from .rounding import Array, Matrix
 from .sdp import SDP
 
 ROOM = 2.0**-40  # relative, on every claim: for the enclosures of slopes, which differ in their last digits
-LP_ROOM = 2.0**-21
+LP_ROOM = 2.0**-21  # for the rounding of multipliers
 LP_BITS = 50  # of the largest multiplier
 SDP_BITS = 52
-SDP_LOSS = 1e-4
+SDP_LOSS = 1e-4  # the largest, relative
 NORM_ROOM = 4e-8  # on every spectral norm of the product bound
 KNOWN = 1e-10  # half width of a slope range, relative, below which the neuron is substituted
 NARROW = 0.2  # and below which it is centered in an SDP
-FACTOR_BITS = 46
+FACTOR_BITS = 46  # after the point
 MARGIN = 1e-8  # of D S D with a unit diagonal over L L^T
-INFLATIONS = (0.0, 1e-9, 1e-8, 1e-7, 1e-6, 1e-5, 3e-5)
-RELAXATION_BITS = 60
+INFLATIONS = (0.0, 1e-9, 1e-8, 1e-7, 1e-6, 1e-5, 3e-5)  # of the multipliers, for every layer
+RELAXATION_BITS = 60  # of the slopes of lines around activations
 LARGEST_ORDER = 6000  # of a matrix that is factorized
 
 
@@ -135,7 +135,7 @@ def certify(
 
 
 def _parts(network: Network, task: Task, bound: UpperBound) -> Iterator[tuple[list[str], float]]:
-    """The lines of every part after its row, and the number that it proves, slack apart."""
+    """The lines of every part after its row, and the number that it proves."""
     problem, proof = task.problem, bound.certificate
     flat = _flatten(problem)
     head = ["inputs *", *_variable_lines(flat), "terms 1"]
@@ -303,8 +303,9 @@ def _factor(S: Array) -> list[str] | None:
     except LinAlgError:
         return None
     L = np.rint(np.ldexp(L, FACTOR_BITS))
-    rest = np.abs(S - np.ldexp(L @ L.T, -2 * FACTOR_BITS))
-    if not (2 * np.diagonal(rest) - rest.sum(axis=1) > MARGIN / 4).all():
+    rest = S - np.ldexp(L @ L.T, -2 * FACTOR_BITS)
+    others = np.abs(rest).sum(axis=1) - np.abs(np.diagonal(rest))
+    if not (np.diagonal(rest) - others > MARGIN / 4).all():
         return None
     rows = []
     for i, row in enumerate(L.astype(np.int64)):
