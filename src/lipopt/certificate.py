@@ -262,7 +262,7 @@ def _sdp(network: Network, task: Task, only: int | None, proof: Multipliers) -> 
         if factor is not None:
             cost = _cost(rounded[-1], norm == "linf") + _cost(rounded[0], norm == "l1")
             lines = [f"mu {rounded[0]}", f"delta {rounded[-1]}", *(f"tau {r}" for r in rounded[-2:0:-1])]
-            if cost > Fraction(proof.bound) * (1 + Fraction(SDP_LOSS)):
+            if cost > Fraction(float(proof.bounds.max())) * (1 + Fraction(SDP_LOSS)):
                 break
             return [*head, *lines, *factor], _up(cost) + _slack(network, task.raw, flat)
     raise LipoptError(f"the SDP's multipliers could not be rounded with a loss of at most {SDP_LOSS:g}")
