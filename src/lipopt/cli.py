@@ -273,7 +273,6 @@ def report(
     file: Annotated[Path, typer.Option("--out", "-o", help="HTML file to write")] = Path("report.html"),
     image: Annotated[str | None, typer.Option("--image", metavar="HEIGHT,WIDTH", help="show a flat input as a picture")] = None,
     names: Annotated[Path | None, typer.Option("--names", help="text file with a name for every input, one a line")] = None,
-    certificate: Annotated[Path | None, typer.Option("--certificate", help="certificate to name in the report")] = None,
     norm: NormOption = NormName.linf,
     output: OutputOption = 0,
     margin: MarginOption = None,
@@ -287,6 +286,7 @@ def report(
     time_limit: TimeOption = 20.0,
     seed: SeedOption = 0,
     samples: SamplesOption = None,
+    certificate: CertificateOption = None,
     quiet: QuietOption = False,
 ) -> None:
     """Write an HTML report: all methods, bounds against the radius of the ball, and which inputs matter."""
@@ -294,18 +294,19 @@ def report(
 
     ask = _Question(model, norm, output, margin, all_outputs, center, radius, clip, box, vnnlib, activation)
     with _progress(quiet) as progress:
-        page = run(
+        done = run(
             ask.network(),
             time_limit=time_limit,
             seed=seed,
             samples=samples,
             image=None if image is None else _pair(image, "--image", int),
             names=None if names is None else _lines(names),
-            certificate=certificate,
+            certificate=None if certificate is None else certificate.name,
             progress=progress,
             **ask.options(),
         )
-    _write(file, page)
+    _save(ask.network(), done.best, certificate)
+    _write(file, done.html)
     print(file)
 
 

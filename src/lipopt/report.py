@@ -1,7 +1,7 @@
 """report(): one HTML file about the Lipschitz constant of one network. It refers to nothing outside itself.
 
 Lower and upper bounds on one axis, and the table of methods; over a ball, the bound against the radius; how much of the
-bound every input carries; and, if a certificate is given, its hash and how to check it.
+bound every input carries; and, if one is asked for, the certificate's hash and how to check it.
 """
 
 from __future__ import annotations
@@ -35,6 +35,14 @@ FEW = 200  # samples in each of those balls
 BARS = 20  # inputs in the chart of sensitivities
 
 
+@dataclass(frozen=True)
+class Report:
+    """The page, and the best result: with its certificate, if one was asked for."""
+
+    html: str
+    best: Result
+
+
 def report(
     network: Any,
     *,
@@ -47,15 +55,16 @@ def report(
     samples: int | None = None,
     image: tuple[int, int] | None = None,
     names: Sequence[str] | None = None,
-    certificate: Path | None = None,
+    certificate: str | None = None,
     progress: Progress | None = None,
-) -> str:
-    """The report as HTML. The question is that of `bound`; the time limit is per method.
+) -> Report:
+    """The report of a network. The question is that of `bound`; the time limit is per method.
 
     `image` is the height and width of inputs that are pictures, if the network's input has another shape; `names` are
-    those of its inputs; `certificate` is a certificate's file."""
+    those of its inputs. With the name of a `certificate`, the best bound gets one, which the page refers to by that name."""
     network = load(network)
-    question: dict[str, Any] = {"norm": norm, "output": output, "margin": margin, "seed": seed, "progress": progress}
+    question: dict[str, Any] = {"norm": norm, "output": output, "margin": margin}
+    question |= {"time_limit": time_limit, "seed": seed, "progress": progress}
     picture = _picture_shape(network, image)
     if names is not None and len(names) != network.input_size:
         raise LipoptError(f"{len(names)} names for {network.input_size} inputs")
@@ -63,19 +72,20 @@ def report(
     results = compare(
         network,
         domain=domain,
-        time_limit=time_limit,
         samples=samples,
         on_refusal=lambda name, error: refused.append((name, str(error))),
         **question,
     )
     sections = [_bounds_section(results, refused)]
     if isinstance(domain, Ball) and domain.radius > 0:
-        sections.append(_radius_section(network, domain, time_limit, question))
+        sections.append(_radius_section(network, domain, question))
     sections.append(_sensitivity_section(_sensitivity(network, results, norm, output, margin, domain), domain, picture, names))
+    best = results[0]
     if certificate is not None:
-        sections.append(_certificate_section(certificate))
-    title = tables.question(results[0])
-    return PAGE.substitute(title=escape(title), network=escape(tables.network_line(network)), sections="\n".join(sections))
+        best = _certified(network, results, {**question, "domain": domain, "samples": FEW})
+        sections.append(_certificate_section(best, certificate))
+    title, line = escape(tables.question(best)), escape(tables.network_line(network))
+    return Report(PAGE.substitute(title=title, network=line, sections="\n".join(sections)), best)
 
 
 def _bounds_section(results: Sequence[Result], refused: Sequence[tuple[str, str]]) -> str:
@@ -107,9 +117,9 @@ def _row(entries: Sequence[str]) -> str:
     return "<tr>" + "".join(f"<td>{escape(entry)}</td>" for entry in entries) + "</tr>\n"
 
 
-def _radius_section(network: Network, ball: Ball, time_limit: float | None, question: dict[str, Any]) -> str:
+def _radius_section(network: Network, ball: Ball, question: dict[str, Any]) -> str:
     radii = [float(r) for r in ball.radius * np.logspace(-2, 0, RADII)]
-    options = {**question, "samples": FEW, "time_limit": time_limit}
+    options = {**question, "samples": FEW}
     local = [bound(network, domain=Ball(ball.center, radius, ball.clip), **options) for radius in radii]
     whole = bound(network, **options)
     chart = charts.curve(
@@ -183,15 +193,24 @@ def _picture(values: Array, picture: tuple[int, int]) -> Array:
     return np.asarray(values.reshape(-1, *picture).sum(axis=0))
 
 
-def _certificate_section(path: Path) -> str:
-    try:
-        digest = sha256(path.read_bytes()).hexdigest()
-    except OSError as error:
-        raise LipoptError(f"cannot read the certificate {path}: {error}") from error
+def _certified(network: Network, results: Sequence[Result], options: dict[str, Any]) -> Result:
+    """The best bound that can be written as a certificate."""
+    for result in results:
+        try:
+            return bound(network, method=result.method, certify=True, **options)
+        except LipoptError:
+            continue
+    raise LipoptError("none of the bounds can be written as a certificate")
+
+
+def _certificate_section(result: Result, name: str) -> str:
+    digest = sha256(result.certificate.text.encode()).hexdigest()
+    command = f"lipcheck {Path(name).with_suffix('.safetensors')} {name}"
     return f"""<h2>Certificate</h2>
-<p>SHA-256 of {escape(path.name)}: <code>{digest}</code></p>
-<p>To check it without lipopt, from the weights alone and in exact arithmetic:
-<code>lipcheck NETWORK {escape(path.name)}</code></p>"""
+<p>The certificate {escape(name)} of method {escape(result.method)} proves that L is at most {tables.number(result.upper)}.
+To check it from the weights alone, in exact arithmetic: <code>{escape(command)}</code></p>
+<p>SHA-256 of the certificate: <code>{digest}</code><br>
+SHA-256 of the network: <code>{result.network}</code></p>"""
 
 
 PAGE = Template("""<!doctype html>
