@@ -1,25 +1,46 @@
 """Train the paper's MNIST network (784-300-100-10, ELU) and prune it to 5 % of its weights.
 
-    python experiments/train_mnist.py MNIST_FOLDER OUTPUT_FOLDER
+    python -m experiments.train_mnist OUTPUT_FOLDER [--data MNIST_FOLDER]
 
-MNIST_FOLDER holds the four original idx .gz files. Pruning is by magnitude, over all layers together, in rounds
+MNIST_FOLDER holds the four original idx .gz files; without it they are downloaded, once. Either way their SHA-256 must be
+the known one. Pruning is by magnitude, over all layers together, in rounds
 from dense to 5 %, each followed by training of what is left. Writes dense.safetensors, pruned.safetensors and
 digits.npz (twenty test images that both networks classify correctly, two per class, with their labels).
 """
 
 from __future__ import annotations
 
+import argparse
 import gzip
-import sys
 from pathlib import Path
 
 import numpy as np
+import pooch
 import torch
 from torch import nn
 
 import lipopt
 
+MNIST = pooch.create(
+    path=pooch.os_cache("lipopt-mnist"),
+    base_url="https://ossci-datasets.s3.amazonaws.com/mnist/",
+    registry={
+        "train-images-idx3-ubyte.gz": "440fcabf73cc546fa21475e81ea370265605f56be210a4024d2ca8f203523609",
+        "train-labels-idx1-ubyte.gz": "3552534a0a558bbed6aed32b30c495cca23d567ec52cac8be1a0730e8010255c",
+        "t10k-images-idx3-ubyte.gz": "8d422c7b0a1c1c79245a5bcf07fe86e33eeafee792b84584aec276f5a2dbc4e6",
+        "t10k-labels-idx1-ubyte.gz": "f7ae60f92e00ec6debd23a6088c31dbd2371eca3ffa0defaefb259924204aec6",
+    },
+)
 KEEP = (0.5, 0.3, 0.18, 0.11, 0.07, 0.05)  # the fraction of weights left after each round
+
+
+def find(name: str, folder: Path | None) -> Path:
+    """A file of MNIST, from the folder or from the cache, its checksum verified."""
+    if folder is None:
+        return Path(MNIST.fetch(name))
+    if pooch.file_hash(str(folder / name)) != MNIST.registry[name]:
+        raise SystemExit(f"{folder / name} is not MNIST's file: its SHA-256 is not {MNIST.registry[name]}")
+    return folder / name
 
 
 def read_idx(path: Path) -> np.ndarray:
@@ -66,12 +87,13 @@ def save(model: nn.Sequential, path: Path) -> None:
     lipopt.load(weights, biases=biases, activation="elu").save(path)
 
 
-def main(source: Path, target: Path) -> None:
+def main(source: Path | None, target: Path) -> None:
     torch.manual_seed(0)
 
     def data(name: str) -> tuple[torch.Tensor, torch.Tensor]:
-        images = read_idx(source / f"{name}-images-idx3-ubyte.gz").reshape(-1, 784) / np.float32(255)
-        return torch.from_numpy(images), torch.from_numpy(read_idx(source / f"{name}-labels-idx1-ubyte.gz").astype(np.int64))
+        images = read_idx(find(f"{name}-images-idx3-ubyte.gz", source)).reshape(-1, 784) / np.float32(255)
+        labels = read_idx(find(f"{name}-labels-idx1-ubyte.gz", source)).astype(np.int64)
+        return torch.from_numpy(images), torch.from_numpy(labels)
 
     x, y = data("train")
     x_test, y_test = data("t10k")
@@ -94,4 +116,8 @@ def main(source: Path, target: Path) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), Path(sys.argv[2]))
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("output", type=Path)
+    parser.add_argument("--data", type=Path)
+    options = parser.parse_args()
+    main(options.data, options.output)
