@@ -6,13 +6,19 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check -q
 PACKAGE ?= .
 EDITABLE := $(if $(filter .,$(PACKAGE)),-e)
 
-.PHONY: demo test lint build clean
+.PHONY: demo test nightly experiments lint build clean
 
 demo: $(VENV)/.core ## bound the networks that ship with lipopt
 	$(BIN)/lipopt demo
 
 test: $(VENV)/.test ## run the tests (PACKAGE=dist/x.whl tests a built wheel)
 	$(BIN)/python -m pytest -n auto
+
+nightly: $(VENV)/.test ## ten thousand mutated certificates
+	$(BIN)/python -m pytest -n auto -m nightly
+
+experiments: $(VENV)/.test ## the paper's figures and tables, in the quick form
+	$(BIN)/python -m experiments all --quick
 
 lint: $(VENV)/.dev ## style, types, one-way imports
 	$(BIN)/ruff check .

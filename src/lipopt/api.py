@@ -172,10 +172,12 @@ class _Question:
         return replace(self, tasks=tuple(replace(task, deadline=deadline) for task in self.tasks))
 
     def lower(self) -> tuple[Sample | None, float]:
-        """The best sample, and a lower bound on the POP."""
+        """The best sample, and a lower bound on the POP, in a third of the time there is."""
+        deadline = time.monotonic() + self.tasks[0].seconds_left / 3
+        tasks = [replace(task, deadline=None if task.deadline is None else deadline) for task in self.tasks]
         with blas_threads(max(node.size for node in self.network.nodes)):
-            best = sample(self.network, self.outputs, self.tasks[0], self.domain, self.samples)
-            pop = max(pop_lower_bound(task.problem, task, best) for task in self.tasks)
+            best = sample(self.network, self.outputs, tasks[0], self.domain, self.samples)
+            pop = max(pop_lower_bound(task.problem, task, best) for task in tasks)
         return best, max(pop, 0.0 if best is None else best.value)
 
     def result(self, method: Method, low: tuple[Sample | None, float], certify: bool = False) -> Result:

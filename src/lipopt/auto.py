@@ -20,7 +20,7 @@ from .polynomial import count_terms, sources
 from .sdp import SDP
 
 CLOSE = 1e-3  # relative distance to the lower bound at which no other method is tried
-TERMS = 50_000  # the longest polynomial the LP is tried on
+TERMS = 300_000  # the longest polynomial the LP is tried on
 LP_SECONDS = 10.0
 
 
