@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 import scipy.sparse as sp
 
-from . import baselines
+from . import baselines, sdp, shor  # noqa: F401  (importing a method registers it)
 from .domain import Ball, Box, Domain
 from .errors import LipoptError
 from .lower import Sample, pop_lower_bound, sample

@@ -1,0 +1,247 @@
+"""SDP(): the bound of Shor's relaxation for any derivative problem, by the vector network and its dual.
+
+    vectors rounded to slopes <= POP optimum <= |C X| at the optimum = mu + sum of delta <= the bound that is reported
+
+Rounds of ascent alternate with the dual (dual.py), until the two are within the gap, nothing improves, or time is up. What is
+reported is always proved; if nothing can be proved, that is the path sum. Rank r is about sqrt(2 n) for n variables at most (some optimum
+has that rank), starts smaller, and is raised when the ascent ends with the gap still open.
+
+For l1 the optimum is a maximum over inputs: a batch of problems that share everything but t. An input whose path sum is below a bound that
+holds already for another is left out.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, replace
+from functools import cache
+from math import ceil, sqrt
+from typing import Any
+
+import numpy as np
+from threadpoolctl import ThreadpoolController
+
+from .backend import Backend, backend
+from .baselines import operator_norm_up, path_sum_bound, path_sum_rows
+from .dual import Dual, Hint, Multipliers
+from .errors import LipoptError
+from .lower import alternating
+from .methods import Task, UpperBound, register
+from .problem import DerivativeProblem
+from .rounding import Array, up, up_float
+from .vector_network import State, VectorNetwork
+
+FIRST_RANK = 24  # of a large problem
+POWER = 30  # power iterations before the first look at the dual
+STAGES = (50, 100, 200)  # L-BFGS iterations between looks at the dual; the last repeats
+MOST_STAGES = 30
+STALLED = 1e-10  # relative gain of a stage that counts as none
+INFLATIONS = (1e-9, 1e-6, 1e-4, 1e-3, 1e-2)  # of the multipliers, to make the dual definite
+HYPERPLANES = 32  # to round the vectors with; fewer on problems with more than ROUNDING_WORK / HYPERPLANES coefficients
+ROUNDING_WORK = 200_000_000
+SMALL = 3000  # variables up to which one BLAS thread is faster than several
+BATCH = 64  # inputs solved together for l1
+LARGEST_BLOCK = 20_000  # order of the largest dense block of the dual
+
+
+@register("sdp")
+@dataclass(frozen=True)
+class SDP:
+    """Shor's relaxation. `rank` of the vectors (chosen from the size by default), relative `gap` to stop at, torch `device`."""
+
+    rank: int | None = None
+    gap: float = 1e-4
+    device: str | None = None
+    name: str = "sdp"
+
+    def __post_init__(self) -> None:
+        if self.rank is not None and self.rank < 1:
+            raise LipoptError(f"the rank must be positive, got {self.rank}")
+        if not self.gap > 0:
+            raise LipoptError(f"the gap must be positive, got {self.gap}")
+
+    def __call__(self, task: Task) -> UpperBound:
+        arrays = backend(self.device)
+        problem = task.problem
+        if not problem.layers:
+            return UpperBound(_linear_norm(problem))
+        if max(problem.sizes) > LARGEST_BLOCK:
+            raise LipoptError(f"the SDP needs dense blocks of order {max(problem.sizes)}; it takes up to {LARGEST_BLOCK}")
+        with _threads(sum(problem.sizes)):
+            if problem.norm == "l1":
+                return self._maximum_over_inputs(task, arrays)
+            case = _Case(problem, Dual(problem, arrays), path_sum_bound(replace(problem, slack=0.0)))
+            network = VectorNetwork(problem, arrays)
+            state = self._search(network, [case], task)
+            return _upper_bound(task, case.proved(), _rounded(network, state, task), case.proof, _details([case], state))
+
+    def _maximum_over_inputs(self, task: Task, arrays: Backend) -> UpperBound:
+        """l1: batches of inputs by falling path sum, until no input that is left can matter."""
+        problem = task.problem
+        sums = up(path_sum_rows(problem).sum(axis=0), problem.outputs)
+        order = np.argsort(-sums, kind="stable")
+        value = low = 0.0
+        details: dict[str, Any] = {}
+        proofs: dict[int, Multipliers] = {}
+        for start in range(0, problem.inputs, BATCH):
+            batch = [int(j) for j in order[start : start + BATCH] if sums[j] > value]
+            if not batch:
+                break
+            cases = [_Case(p, Dual(p, arrays), float(sums[j])) for j in batch for p in [_one_input(problem, j)]]
+            network = VectorNetwork(problem, arrays, np.array(batch))
+            state = self._search(network, cases, task)
+            for j, case in zip(batch, cases, strict=True):
+                value = max(value, case.proved(value))
+                if case.proof is not None:
+                    proofs[j] = case.proof
+            low, details = max(low, _rounded(network, state, task)), details or _details(cases, state)
+        return _upper_bound(task, value, low, proofs, details)
+
+    def _search(self, network: VectorNetwork, cases: Sequence[_Case], task: Task) -> State:
+        """Ascend until the largest bound of all cases is within the gap of the largest value; the last state."""
+        for state in self._states(network, task):
+            for case, value in zip(cases, state.values, strict=True):
+                case.value = max(case.value, float(value))
+            low = max(case.value for case in cases)
+            for k, case in enumerate(cases):
+                if case.bound > low * (1 + self.gap):
+                    case.look(network.rows(state, k), network.vectors(state, k), self.gap)
+            high = max(case.bound for case in cases)
+            task.progress(f"sdp: value {low:.6g}, bound {high:.6g}, gap {high / max(low, 1e-300) - 1:.1e}")
+            if high <= low * (1 + self.gap):
+                break
+        return state
+
+    def _states(self, network: VectorNetwork, task: Task) -> Iterator[State]:
+        """The state after every stage of the ascent."""
+        enough = ceil(sqrt(2 * sum(network.free))) + 1
+        rank = self.rank or min(enough, FIRST_RANK)
+        x = network.power(network.start(rank, task.seed), POWER)
+        state = network.evaluate(x)
+        yield state
+        for stage, iterations in enumerate(itertools.chain(STAGES, itertools.repeat(STAGES[-1], MOST_STAGES))):
+            if task.seconds_left <= 0:
+                return
+            x, ended = network.ascend(x, iterations, lambda: task.seconds_left <= 0)
+            before, state = float(state.values.max()), network.evaluate(x)
+            yield state
+            if ended or float(state.values.max()) <= before * (1 + STALLED):
+                if rank >= enough or self.rank:
+                    return
+                rank = min(2 * rank, enough)
+                x = network.widen(x, rank, task.seed + stage)
+
+
+@register("lip-sdp")
+@dataclass(frozen=True)
+class LipSDP:
+    """LipSDP-Neuron (Fazlyab et al., 2019), as the paper compares it: the l2 bound, times sqrt(n_0) for linf, sqrt(outputs) for l1."""
+
+    gap: float = 1e-4
+    device: str | None = None
+    name: str = "lip-sdp"
+
+    def __call__(self, task: Task) -> UpperBound:
+        problem = task.problem
+        found = SDP(gap=self.gap, device=self.device)(replace(task, problem=replace(problem, norm="l2")))
+        factor = {"l2": 1, "linf": problem.inputs, "l1": problem.outputs}[problem.norm]
+        if factor == 1:
+            return found
+        return UpperBound(up_float(found.value * sqrt(factor), 2), found.status, details={**found.details, "l2": found.value})
+
+
+@dataclass(eq=False)
+class _Case:
+    """One problem's search: the best value and the best multipliers so far."""
+
+    problem: DerivativeProblem
+    dual: Dual
+    path_sum: float
+    value: float = 0.0
+    hint: Hint | None = None
+    vectors: list[Any] | None = None  # where the hint was found
+    proof: Multipliers | None = None
+
+    @property
+    def bound(self) -> float:
+        """What will be proved, up to rounding."""
+        return self.path_sum if self.hint is None else min(self.hint.bound, self.path_sum)
+
+    def look(self, rows: Array, x: list[Any], gap: float) -> None:
+        """Fit the dual at these vectors and keep the best: near the optimum little inflation is needed, far from it more is better."""
+        latest = np.inf
+        for inflation in INFLATIONS:
+            hint = self.dual.fit(rows, x, inflation)
+            if hint is None:
+                continue
+            if self.hint is None or hint.bound < self.hint.bound:
+                self.hint, self.vectors = hint, x
+            if self.bound <= self.value * (1 + gap) or hint.bound > latest:
+                break
+            latest = hint.bound
+
+    def proved(self, enough: float = 0.0) -> float:
+        """A proved bound: the path sum if that is enough, or better than what the multipliers prove."""
+        if self.path_sum <= max(enough, self.bound) or self.vectors is None:
+            return self.path_sum
+        hint = self.hint
+        while hint is not None:
+            self.proof = self.dual.prove(hint)
+            if self.proof is not None:
+                return min(self.path_sum, self.proof.bound)
+            hint = self.dual.fit(hint.rows, self.vectors, 10 * hint.inflation) if hint.inflation < INFLATIONS[-1] else None
+        return self.path_sum
+
+
+def _upper_bound(task: Task, value: float, low: float, certificate: Any, details: dict[str, Any]) -> UpperBound:
+    value = up_float(value + task.problem.slack, 1)
+    status = "time limit" if task.seconds_left <= 0 else "complete"
+    return UpperBound(value, status, low, certificate, details)
+
+
+def _details(cases: Sequence[_Case], state: State) -> dict[str, Any]:
+    return {"primal": max(case.value for case in cases), "rank": int(state.units[0].shape[2])}
+
+
+def _linear_norm(problem: DerivativeProblem) -> float:
+    """No hidden neuron is left: the norm of a matrix."""
+    if not problem.objective:
+        return problem.slack
+    matrix = problem.objective[0]
+    return up_float(operator_norm_up(matrix, problem.norm) + problem.slack, 1)
+
+
+def _one_input(problem: DerivativeProblem, j: int) -> DerivativeProblem:
+    """The problem for t = e_j alone."""
+
+    def cut(blocks: Any) -> dict[int, Any]:
+        return {s: m[:, [j]] if s == 0 else m for s, m in blocks.items()}
+
+    layers = tuple(replace(layer, blocks=cut(layer.blocks)) for layer in problem.layers)
+    return replace(problem, inputs=1, layers=layers, objective=cut(problem.objective))
+
+
+def _rounded(network: VectorNetwork, state: State, task: Task) -> float:
+    """A lower bound on the POP: slopes on the side of random hyperplanes where the vectors are, then alternating maximization."""
+    problem, numpy = task.problem, network.backend.numpy
+    k = int(numpy(state.values).argmax())
+    count = max(4, min(HYPERPLANES, ROUNDING_WORK // max(1, problem.nonzeros)))
+    planes = np.random.default_rng(task.seed).standard_normal((state.units[0].shape[2], count))
+    slopes = []
+    for layer, y, v in zip(problem.layers, state.y, state.units[1:], strict=True):
+        same_side = (numpy(y)[:, k] @ planes) * (numpy(v)[:, k] @ planes) > 0
+        slopes.append(np.where(same_side, layer.upper[:, None], layer.lower[:, None]))
+    starts = [[s[:, i] for s in slopes] for i in range(count)]
+    return alternating(problem, task, starts, restarts=4)
+
+
+@cache
+def _controller() -> ThreadpoolController:
+    return ThreadpoolController()
+
+
+def _threads(variables: int) -> AbstractContextManager[Any]:
+    """One BLAS thread for small problems: several cost more than they bring, and far more on a busy machine."""
+    return _controller().limit(limits=1) if variables <= SMALL else nullcontext()

@@ -1,0 +1,1 @@
+"""Solvers of convex problems: arrays in, a vector out. None knows what the problem is about, and none is trusted."""

@@ -1,0 +1,185 @@
+"""The vector network: Shor's relaxation of the derivative problem as a smooth problem over unit vectors.
+
+(z_a - l_a y_a)(z_a - u_a y_a) <= 0 says that z_a = s_a y_a with l_a <= s_a <= u_a. Shor's relaxation puts vectors in R^r in place of
+the scalars t_j and z_a, and then says that z_a lies in the ball with diameter [l_a y_a, u_a y_a]:
+
+    z_a = m_a y_a + h_a |y_a| v_a,      m = (l + u) / 2,  h = (u - l) / 2,  |v_a| = 1
+    linf: |t_j| = 1 for every j         l2: sum_j |t_j|^2 = 1         l1: t = e_j times a unit vector, for one j
+    maximize |C X|, the Frobenius norm (linf, l2), or the sum of the norms of rows (l1)
+
+One evaluation is a forward pass on r columns at once, its gradient a backward pass. With g = d|C X| / dz and d|C X| / dt,
+optimality says that every v_a, t_j points along its g: iterating that is the power method, which needs no step length and gets
+close. L-BFGS on log |C X| finishes, with every vector scaled to the length sqrt(|g_a| h_a |y_a|), which makes the Hessian nearly a
+multiple of the identity.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from . import ascent
+from .backend import Backend
+from .problem import DerivativeProblem
+from .rounding import Array
+
+SMALLEST = 1e-150  # what |y| is kept above, to divide by it
+SMALLEST_SHARE = 1e-6  # of one row in the sum over rows
+FLOOR = 1e-8  # the smallest length of a scaled vector, relative to their mean
+
+
+@dataclass(frozen=True, eq=False)
+class State:
+    """One evaluation. Arrays are (n, problems, rank); sizes drop the last axis."""
+
+    values: Any  # |C X| of every problem
+    units: list[Any]  # t, then v of every layer
+    y: list[Any]
+    y_sizes: list[Any]
+    gradients: list[Any]  # in t, then in z of every layer
+    outputs: Any  # C X
+
+
+class VectorNetwork:
+    """One derivative problem in rank r: the variables are one flat array. For l1, a batch of problems, one for each of `columns`."""
+
+    def __init__(self, problem: DerivativeProblem, backend: Backend, columns: Array | None = None) -> None:
+        self.problem, self.backend = problem, backend
+        self.columns = columns
+        self.batch = 1 if columns is None else len(columns)
+        operator = backend.operator
+        self.blocks = [{s: operator(m) for s, m in blocks.items()} for blocks in problem.all_blocks()]
+        self.middle = [backend.array((v.lower + v.upper) / 2)[:, None, None] for v in problem.layers]
+        self.half = [backend.array((v.upper - v.lower) / 2)[:, None] for v in problem.layers]
+        self.free = [problem.inputs if columns is None else 0, *problem.sizes[1:]]
+
+    def start(self, rank: int, seed: int) -> Any:
+        """Random unit vectors, as one flat array."""
+        rng = np.random.default_rng(seed)
+        return self.backend.array(rng.standard_normal(sum(self.free) * self.batch * rank))
+
+    def widen(self, x: Any, rank: int, seed: int) -> Any:
+        """The same vectors in a higher rank, with a little noise in the new coordinates."""
+        rng = np.random.default_rng(seed)
+        old = self._views(x)
+        width = rank - old[0].shape[2]
+        wide = []
+        for vectors in map(self.backend.numpy, old):
+            length = np.sqrt(np.square(vectors).sum(axis=2, keepdims=True) / rank)
+            wide.append(np.concatenate([vectors, 0.1 * length * rng.standard_normal((*vectors.shape[:2], width))], axis=2))
+        return self.backend.array(np.concatenate([w.reshape(-1) for w in wide]))
+
+    def evaluate(self, x: Any) -> State:
+        """The forward and the backward pass."""
+        vectors = self._views(x)
+        units = [self._directions(vectors[0]), *(v / (_sizes(v) + SMALLEST)[..., None] for v in vectors[1:])]
+        values, y, y_sizes = [units[0]], [], []
+        for blocks, middle, half, v in zip(self.blocks, self.middle, self.half, units[1:], strict=False):
+            y.append(self._apply(blocks, values))
+            y_sizes.append(_sizes(y[-1]) + SMALLEST)
+            values.append(middle * y[-1] + (half * y_sizes[-1])[..., None] * v)
+        outputs = self._apply(self.blocks[-1], values)
+        gradients = [0.0 * v for v in values]
+        self._apply_transposed(self.blocks[-1], self._output_directions(outputs), gradients)
+        for i in range(len(y), 0, -1):
+            g = gradients[i]
+            along = self.half[i - 1] * (g * units[i]).sum(-1) / y_sizes[i - 1]
+            self._apply_transposed(self.blocks[i - 1], self.middle[i - 1] * g + along[..., None] * y[i - 1], gradients)
+        return State(self._norms(outputs), units, y, y_sizes, gradients, outputs)
+
+    def power(self, x: Any, iterations: int) -> Any:
+        """Every vector along its gradient, again and again."""
+        for _ in range(iterations):
+            state = self.evaluate(x)
+            along = [g / (_sizes(g) + SMALLEST)[..., None] for g in state.gradients]
+            x = self._flat([state.gradients[0] if self.problem.norm == "l2" else along[0], *along[1:]])
+        return x
+
+    def ascend(self, x: Any, iterations: int, stop: Callable[[], bool]) -> tuple[Any, bool]:
+        """L-BFGS from x, rescaled; and whether it ended at a critical point."""
+        return ascent.minimize(self._loss, self._rescaled(x), iterations, stop)
+
+    def weights(self, state: State) -> list[Any]:
+        """How much every vector matters: |g| for t, |g| h |y| for v."""
+        sizes = [_sizes(g) for g in state.gradients]
+        return [sizes[0], *(g * h * y for g, h, y in zip(sizes[1:], self.half, state.y_sizes, strict=True))]
+
+    def vectors(self, state: State, k: int = 0) -> list[Any]:
+        """t and z of problem k of the batch, by source."""
+        t = state.units[0][:, k] if self.columns is None else state.units[0][self.columns[k] : self.columns[k] + 1, k]
+        parts = zip(self.middle, self.half, state.y, state.y_sizes, state.units[1:], strict=True)
+        return [t, *((m * y + (h * size)[..., None] * v)[:, k] for m, h, y, size, v in parts)]
+
+    def rows(self, state: State, k: int = 0) -> Array:
+        """The weights of the rows of C in problem k: their shares of the sum for l1, otherwise 1."""
+        if self.problem.norm != "l1":
+            return np.ones(self.problem.outputs)
+        shares = self.backend.numpy(_sizes(state.outputs)[:, k] / state.values[k])
+        return np.maximum(shares, SMALLEST_SHARE) / np.maximum(shares, SMALLEST_SHARE).sum()
+
+    def _loss(self, x: Any) -> tuple[float, Any]:
+        """- log |C X|, summed over the batch, and its gradient."""
+        state = self.evaluate(x)
+        lengths = [_sizes(v)[..., None] + SMALLEST for v in self._views(x)]
+        factors = [1.0, *((h * y)[..., None] for h, y in zip(self.half, state.y_sizes, strict=True))]
+        parts = []
+        for i, (g, f, u, length) in enumerate(zip(state.gradients, factors, state.units, lengths, strict=True)):
+            g = f * g / state.values[:, None]
+            if i > 0 or self.problem.norm == "linf":
+                parts.append(((g * u).sum(-1)[..., None] * u - g) / length)
+            elif self.problem.norm == "l2":
+                parts.append(((g * u).sum() * u - g) / (length * length).sum() ** 0.5)
+            else:
+                parts.append(u)
+        return -float(self.backend.log(state.values).sum()), self._flat(parts)
+
+    def _rescaled(self, x: Any) -> Any:
+        state = self.evaluate(x)
+        scaled = []
+        for i, (u, w) in enumerate(zip(state.units, self.weights(state), strict=True)):
+            w = w / state.values
+            length = (w + FLOOR * w.mean() + SMALLEST) ** 0.5
+            scaled.append(u if i == 0 and self.problem.norm != "linf" else u * length[..., None])
+        return self._flat(scaled)
+
+    def _directions(self, t: Any) -> Any:
+        if self.problem.norm == "linf":
+            return t / (_sizes(t) + SMALLEST)[..., None]
+        if self.problem.norm == "l2":
+            return t / (t * t).sum() ** 0.5
+        fixed = np.zeros((self.problem.inputs, self.batch, t.shape[2]))
+        fixed[self.columns, np.arange(self.batch), 0] = 1.0
+        return self.backend.array(fixed)
+
+    def _norms(self, outputs: Any) -> Any:
+        return _sizes(outputs).sum(0) if self.problem.norm == "l1" else (outputs * outputs).sum(-1).sum(0) ** 0.5
+
+    def _output_directions(self, outputs: Any) -> Any:
+        if self.problem.norm == "l1":
+            return outputs / (_sizes(outputs) + SMALLEST)[..., None]
+        return outputs / (self._norms(outputs)[..., None] + SMALLEST)
+
+    def _apply(self, blocks: Any, values: list[Any]) -> Any:
+        total = sum(m @ values[s].reshape(values[s].shape[0], -1) for s, (m, _) in blocks.items())
+        return total.reshape(total.shape[0], self.batch, -1)
+
+    def _apply_transposed(self, blocks: Any, g: Any, gradients: list[Any]) -> None:
+        flat = g.reshape(g.shape[0], -1)
+        for s, (_, m) in blocks.items():
+            gradients[s] = gradients[s] + (m @ flat).reshape(gradients[s].shape)
+
+    def _views(self, x: Any) -> list[Any]:
+        """The vectors of t (none if it is fixed) and of every layer."""
+        rank = x.shape[0] // (sum(self.free) * self.batch)
+        ends = (np.cumsum(self.free) * self.batch * rank).tolist()
+        return [x[e - n * self.batch * rank : e].reshape(n, self.batch, rank) for n, e in zip(self.free, ends, strict=True)]
+
+    def _flat(self, parts: list[Any]) -> Any:
+        return self.backend.concatenate([p[:n].reshape(-1) for p, n in zip(parts, self.free, strict=True)])
+
+
+def _sizes(vectors: Any) -> Any:
+    return (vectors * vectors).sum(-1) ** 0.5

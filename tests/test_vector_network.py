@@ -1,0 +1,242 @@
+import time
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from conic import shor_value
+from random_problems import SLOPES, gaussian_weights, random_problem
+
+from lipopt import Ball, LipoptError, bound, load
+from lipopt.backend import backend
+from lipopt.baselines import path_sum_bound
+from lipopt.bound import find_method
+from lipopt.dual import Dual, Multipliers
+from lipopt.lower import enumerate_pop, free_neurons
+from lipopt.methods import Task
+from lipopt.presolve import presolve
+from lipopt.problem import DerivativeProblem, Layer
+from lipopt.sdp import SDP, LipSDP
+from lipopt.vector_network import VectorNetwork
+
+
+def solve(problem, **settings):
+    return SDP(**settings)(Task(problem, problem))
+
+
+def check(problem, **settings):
+    """The conic solver's value, with all inequalities around it."""
+    found = solve(problem, **settings)
+    reference = shor_value(presolve(problem))
+    assert found.value == pytest.approx(reference, rel=1e-4)
+    assert found.details["primal"] <= reference * (1 + 1e-4)
+    assert found.pop_lower <= found.value
+    if free_neurons(problem) <= 14:
+        exact = enumerate_pop(problem)
+        assert found.pop_lower <= exact * (1 + 1e-9)
+        assert exact <= found.value
+    return found
+
+
+@pytest.mark.parametrize("slopes", SLOPES)
+@pytest.mark.parametrize("depth", [2, 3, 4, 5])
+@pytest.mark.parametrize("skips", [False, True])
+@pytest.mark.parametrize(("norm", "outputs"), [("linf", 1), ("l2", 1), ("l2", 3), ("l1", 1), ("l1", 3)])
+def test_equals_a_conic_solver(norm, outputs, skips, depth, slopes):
+    problem = random_problem(depth, norm=norm, depth=depth, slopes=slopes, skips=skips, outputs=outputs)
+    check(problem)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_sandwich(seed):
+    norm = ("linf", "l2", "l1")[seed % 3]
+    problem = random_problem(seed, norm=norm, depth=2 + seed % 4, slopes=list(SLOPES)[seed % 4], skips=seed % 2 == 0, widest=4)
+    found = solve(problem)
+    assert found.pop_lower <= enumerate_pop(problem) * (1 + 1e-9) <= found.value * (1 + 2e-9)
+    assert found.value <= found.details["primal"] * (1 + 2e-4)
+
+
+PUBLISHED = [2.8332, 2.3675, 2.5377, 2.7098, 2.7730]
+
+
+@pytest.mark.parametrize(("seed", "value"), list(enumerate(PUBLISHED)))
+def test_published_figures_of_one_hidden_layer(seed, value):
+    torch = pytest.importorskip("torch")
+    torch.manual_seed(seed)
+    first, second = torch.nn.Linear(80, 80), torch.nn.Linear(80, 1)
+    i = np.arange(80)
+    w = first.weight.detach().double().numpy() * (np.abs(i[:, None] - i) <= 39)
+    result = bound([w, second.weight.detach().double().numpy()], method="sdp", samples=10)
+    assert round(result.upper, 4) == value
+
+
+@pytest.mark.parametrize(("sizes", "radius", "value"), [((80, 80, 80, 1), 0.1, 1.8887), ((80, 80, 80, 1), 1.0, 2.5758)])
+def test_local_figures(sizes, radius, value):
+    torch = pytest.importorskip("torch")
+    torch.manual_seed(0)
+    layers = [torch.nn.Linear(a, b) for a, b in zip(sizes[:-1], sizes[1:], strict=True)]
+    weights = [layer.weight.detach().double().numpy() for layer in layers]
+    network = load(weights, biases=[layer.bias.detach().double().numpy() for layer in layers])
+    torch.manual_seed(1000)
+    center = torch.randn(sizes[0]).double().numpy()
+    result = bound(network, domain=Ball(center, radius), method="sdp", samples=10)
+    assert result.upper == pytest.approx(value, rel=1e-4)
+
+
+@pytest.mark.parametrize("depth", [5, 10, 20])
+def test_depth(depth):
+    result = bound(gaussian_weights([50] * (depth + 1) + [1]), method="sdp", samples=10)
+    assert result.upper <= result.details["primal"] * (1 + 1.1e-4)
+
+
+def test_bound_of_an_unconverged_search_holds():
+    problem = random_problem(3, depth=4, slopes="leaky", widest=5)
+    found = SDP(gap=1e-12)(Task(problem, problem, deadline=time.monotonic() - 1))
+    assert found.status == "time limit"
+    assert enumerate_pop(problem) <= found.value <= path_sum_bound(problem)
+
+
+def test_rigor_costs_little():
+    problem = random_problem(5, depth=3, widest=30)
+    found = solve(problem, gap=1e-9)
+    assert found.value <= found.details["primal"] * (1 + 1e-6)
+
+
+@pytest.mark.parametrize("norm", ["linf", "l2"])
+def test_certificate_is_what_it_says(norm):
+    problem = random_problem(7, norm=norm, depth=4, slopes="signed", skips=True)
+    found = solve(problem)
+    certificate = found.certificate
+    assert isinstance(certificate, Multipliers)
+    assert certificate.delta.shape == ((problem.inputs,) if norm == "linf" else (1,))
+    assert [t.shape for t in certificate.tau] == [(n,) for n in problem.sizes[1:]]
+    assert found.value == pytest.approx(certificate.mu + certificate.delta.sum(), rel=1e-12)
+    dual = Dual(problem, backend(None))
+    assert dual.is_proved(certificate)
+    for factor in (0.999, np.nan, -1.0):
+        assert not dual.is_proved(Multipliers(certificate.mu, factor * certificate.delta, certificate.tau))
+
+
+def test_proof_is_needed_for_every_entry():
+    problem = random_problem(8, depth=3)
+    certificate = solve(problem, gap=1e-9).certificate
+    dual = Dual(problem, backend(None))
+    for layer in range(2):
+        tau = [t.copy() for t in certificate.tau]
+        tau[layer] *= 0.9
+        assert not dual.is_proved(Multipliers(certificate.mu, certificate.delta, tau))
+
+
+@pytest.mark.parametrize("norm", ["linf", "l2"])
+def test_gradient(norm):
+    problem = random_problem(9, norm=norm, depth=4, slopes="signed", skips=True, outputs=2, widest=9)
+    network = VectorNetwork(problem, backend(None))
+    x = network.start(3, seed=0)
+    _, gradient = network._loss(x)
+    direction = np.random.default_rng(0).standard_normal(x.shape)
+    step = 1e-6
+    numeric = (network._loss(x + step * direction)[0] - network._loss(x - step * direction)[0]) / (2 * step)
+    assert abs(numeric) > 0.01
+    assert gradient @ direction == pytest.approx(numeric, rel=1e-6)
+
+
+def test_scaling_a_network_scales_its_bound():
+    weights = gaussian_weights([6, 5, 4, 1])
+    small = bound([weights[0] * 2.0**-40, weights[1], weights[2]], method="sdp", samples=10)
+    large = bound([weights[0], weights[1] * 2.0**40, weights[2]], method="sdp", samples=10)
+    assert large.upper == pytest.approx(small.upper * 2.0**80, rel=1e-4)
+
+
+def test_no_hidden_neuron_left_is_exact():
+    matrix = np.array([[3.0, -4.0]])
+    for norm, value in (("linf", 7.0), ("l2", 5.0), ("l1", 4.0)):
+        result = bound([matrix], norm=norm, method="sdp", samples=10)
+        assert value <= result.upper <= value * (1 + 1e-12)
+    spectral = bound([np.diag([3.0, 1.0])], norm="l2", output="all", method="sdp", samples=10)
+    assert 3.0 <= spectral.upper <= 3.0 * (1 + 1e-8)
+
+
+def test_zero_output_weights():
+    assert bound([np.ones((3, 2)), np.zeros((1, 3))], method="sdp", samples=10).upper == 0
+    for norm in ("l2", "l1"):
+        assert bound([np.ones((3, 2)), np.zeros((2, 3))], norm=norm, output="all", method="sdp", samples=10).upper == 0
+
+
+def test_known_slopes_that_stayed():
+    layers = (
+        Layer({0: np.array([[1.0, 2.0], [3.0, -1.0]])}, np.ones(2), np.ones(2), 1, np.arange(2)),
+        Layer({1: np.array([[1.0, -1.0]])}, np.zeros(1), np.ones(1), 2, np.arange(1)),
+    )
+    problem = DerivativeProblem("linf", 2, layers, {2: np.array([[2.0]])})
+    found = solve(problem)
+    assert 10.0 <= found.value <= 10.0 * (1 + 2e-4)  # |(1 - 3), (2 + 1)| = 5, times 2
+
+
+def test_sparse_and_dense_blocks_agree():
+    weights = gaussian_weights([8, 7, 6, 1], seed=4)
+    dense = bound(weights, method="sdp", samples=10).upper
+    problem = random_problem(0)
+    layers = tuple(
+        Layer({i: sp.csr_array(w)}, np.zeros(len(w)), np.ones(len(w)), i + 1, np.arange(len(w))) for i, w in enumerate(weights[:2])
+    )
+    problem = DerivativeProblem("linf", 8, layers, {2: sp.csr_array(weights[2])})
+    assert solve(problem).value == pytest.approx(dense, rel=1e-4)
+
+
+def test_slack_is_added():
+    problem = random_problem(1)
+    assert solve(DerivativeProblem("linf", problem.inputs, problem.layers, problem.objective, slack=1.0)).value >= 1 + enumerate_pop(
+        problem
+    )
+
+
+def test_rank_one_is_a_valid_bound_too():
+    problem = random_problem(11, depth=3)
+    assert enumerate_pop(problem) <= solve(problem, rank=1).value
+
+
+@pytest.mark.parametrize("norm", ["linf", "l2", "l1"])
+def test_torch_gives_the_same(norm):
+    pytest.importorskip("torch")
+    problem = random_problem(12, norm=norm, depth=4, slopes="leaky", skips=True)
+    assert solve(problem, device="cpu").value == pytest.approx(solve(problem).value, rel=2e-4)
+
+
+def test_bad_settings():
+    with pytest.raises(LipoptError, match="device 'cuda:99'"):
+        solve(random_problem(0), device="cuda:99")
+    with pytest.raises(LipoptError, match="rank must be positive"):
+        SDP(rank=0)
+    with pytest.raises(LipoptError, match="gap must be positive"):
+        SDP(gap=0)
+    assert find_method("sdp-8") == SDP(rank=8)
+
+
+def test_many_layers_of_one_input_are_pruned_for_l1():
+    problem = random_problem(2, norm="l1", depth=3, widest=4)
+    wide = DerivativeProblem(
+        "l1",
+        problem.inputs + 200,
+        (
+            Layer({0: np.pad(np.asarray(problem.layers[0].blocks[0]), ((0, 0), (0, 200)), constant_values=1e-9)}, *_rest(problem.layers[0])),
+            *problem.layers[1:],
+        ),
+        problem.objective,
+    )
+    found = solve(wide)
+    assert found.value == pytest.approx(solve(problem).value, rel=1e-4)
+    assert all(j < problem.inputs for j in found.certificate)
+
+
+def _rest(layer):
+    return layer.lower, layer.upper, layer.node, layer.neurons
+
+
+def test_lip_sdp():
+    weights = gaussian_weights([5, 6, 4, 1])
+    l2 = bound(weights, norm="l2", method="sdp", samples=10).upper
+    assert bound(weights, norm="l2", method="lip-sdp", samples=10).upper == l2
+    linf = bound(weights, method="lip-sdp", samples=10).upper
+    assert linf == pytest.approx(np.sqrt(5) * l2, rel=1e-12)
+    assert linf >= bound(weights, method="sdp", samples=10).upper
+    l1 = bound(weights, norm="l1", method=LipSDP(), samples=10).upper
+    assert l1 >= bound(weights, norm="l1", method="sdp", samples=10).upper * (1 - 1e-4)
