@@ -1,5 +1,7 @@
 """Random derivative problems of every kind."""
 
+from itertools import pairwise
+
 import numpy as np
 import scipy.sparse as sp
 
@@ -33,13 +35,11 @@ def random_problem(seed, *, norm="linf", depth=3, slopes="relu", skips=False, ou
             found[s] = sp.csr_array(sparse) if rng.random() < 0.3 else matrix
         return found
 
-    layers = tuple(
-        Layer(blocks(sizes[i], i), *SLOPES[slopes](rng, sizes[i]), i, np.arange(sizes[i])) for i in range(1, depth)
-    )
+    layers = tuple(Layer(blocks(sizes[i], i), *SLOPES[slopes](rng, sizes[i]), i, np.arange(sizes[i])) for i in range(1, depth))
     return drop_unused(DerivativeProblem(norm, int(sizes[0]), layers, blocks(outputs, depth)))
 
 
 def gaussian_weights(sizes, seed=0):
     """The paper's random networks: standard normal weights, scaled to keep values near 1."""
     rng = np.random.default_rng(seed)
-    return [rng.standard_normal((b, a)) / np.sqrt(a) for a, b in zip(sizes[:-1], sizes[1:], strict=True)]
+    return [rng.standard_normal((b, a)) / np.sqrt(a) for a, b in pairwise(sizes)]

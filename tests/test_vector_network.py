@@ -1,4 +1,6 @@
 import time
+from dataclasses import replace
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -9,10 +11,9 @@ from random_problems import SLOPES, gaussian_weights, random_problem
 from lipopt import Ball, LipoptError, bound, load
 from lipopt.backend import backend
 from lipopt.baselines import path_sum_bound
-from lipopt.bound import find_method
 from lipopt.dual import Dual, Multipliers
 from lipopt.lower import enumerate_pop, free_neurons
-from lipopt.methods import Task
+from lipopt.methods import Task, find_method
 from lipopt.presolve import presolve
 from lipopt.problem import DerivativeProblem, Layer
 from lipopt.sdp import SDP, LipSDP
@@ -73,7 +74,7 @@ def test_published_figures_of_one_hidden_layer(seed, value):
 def test_local_figures(sizes, radius, value):
     torch = pytest.importorskip("torch")
     torch.manual_seed(0)
-    layers = [torch.nn.Linear(a, b) for a, b in zip(sizes[:-1], sizes[1:], strict=True)]
+    layers = [torch.nn.Linear(a, b) for a, b in pairwise(sizes)]
     weights = [layer.weight.detach().double().numpy() for layer in layers]
     network = load(weights, biases=[layer.bias.detach().double().numpy() for layer in layers])
     torch.manual_seed(1000)
@@ -174,9 +175,9 @@ def test_known_slopes_that_stayed():
 def test_sparse_and_dense_blocks_agree():
     weights = gaussian_weights([8, 7, 6, 1], seed=4)
     dense = bound(weights, method="sdp", samples=10).upper
-    problem = random_problem(0)
     layers = tuple(
-        Layer({i: sp.csr_array(w)}, np.zeros(len(w)), np.ones(len(w)), i + 1, np.arange(len(w))) for i, w in enumerate(weights[:2])
+        Layer({i: sp.csr_array(w)}, np.zeros(len(w)), np.ones(len(w)), i + 1, np.arange(len(w)))
+        for i, w in enumerate(weights[:2])
     )
     problem = DerivativeProblem("linf", 8, layers, {2: sp.csr_array(weights[2])})
     assert solve(problem).value == pytest.approx(dense, rel=1e-4)
@@ -184,9 +185,7 @@ def test_sparse_and_dense_blocks_agree():
 
 def test_slack_is_added():
     problem = random_problem(1)
-    assert solve(DerivativeProblem("linf", problem.inputs, problem.layers, problem.objective, slack=1.0)).value >= 1 + enumerate_pop(
-        problem
-    )
+    assert solve(replace(problem, slack=1.0)).value >= 1 + enumerate_pop(problem)
 
 
 def test_rank_one_is_a_valid_bound_too():
@@ -211,24 +210,14 @@ def test_bad_settings():
     assert find_method("sdp-8") == SDP(rank=8)
 
 
-def test_many_layers_of_one_input_are_pruned_for_l1():
+def test_inputs_that_cannot_matter_are_left_out_for_l1():
     problem = random_problem(2, norm="l1", depth=3, widest=4)
-    wide = DerivativeProblem(
-        "l1",
-        problem.inputs + 200,
-        (
-            Layer({0: np.pad(np.asarray(problem.layers[0].blocks[0]), ((0, 0), (0, 200)), constant_values=1e-9)}, *_rest(problem.layers[0])),
-            *problem.layers[1:],
-        ),
-        problem.objective,
-    )
+    first = problem.layers[0]
+    padded = replace(first, blocks={0: np.pad(np.asarray(first.blocks[0]), ((0, 0), (0, 200)), constant_values=1e-9)})
+    wide = replace(problem, inputs=problem.inputs + 200, layers=(padded, *problem.layers[1:]))
     found = solve(wide)
     assert found.value == pytest.approx(solve(problem).value, rel=1e-4)
     assert all(j < problem.inputs for j in found.certificate)
-
-
-def _rest(layer):
-    return layer.lower, layer.upper, layer.node, layer.neurons
 
 
 def test_lip_sdp():

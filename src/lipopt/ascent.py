@@ -1,4 +1,7 @@
-"""L-BFGS on one flat array, NumPy or torch (Nocedal & Wright, "Numerical Optimization", algorithm 7.5), with a backtracking line search."""
+"""L-BFGS on one flat array, NumPy or torch (Nocedal and Wright, "Numerical Optimization", algorithm 7.5).
+
+The line search is backtracking: steps of length 1 are nearly always accepted, and a search that ends shows convergence.
+"""
 
 from __future__ import annotations
 
@@ -9,10 +12,10 @@ MEMORY = 20
 SHORTEST = 1e-8  # a step shorter than this ends the search: the point is optimal up to rounding
 
 
-def minimize(
-    function: Callable[[Any], tuple[float, Any]], x: Any, iterations: int, stop: Callable[[], bool]
-) -> tuple[Any, bool]:
-    """The best point found from x; and whether no descent was left. `function` gives value and gradient; `stop` is asked every iteration."""
+def minimize(function: Callable[[Any], tuple[float, Any]], x: Any, iterations: int, stop: Callable[[], bool]) -> tuple[Any, bool]:
+    """The best point found from x; and whether no descent was left.
+
+    `function` gives value and gradient; `stop` is asked before every iteration."""
     steps: list[tuple[Any, Any, float]] = []
     value, gradient = function(x)
     for _ in range(iterations):

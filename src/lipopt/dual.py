@@ -11,11 +11,11 @@ in the variables (t, z, w). If tau >= 0 and S is positive semidefinite, then at 
 One row, or the Euclidean norm of several: the same mu for all, counted once. The sum of the absolute values of rows (l1):
 one mu a row. delta: one for every input (linf), or one for all (l2), counted once.
 
-S is sparse in blocks, one block for every pair of layers that interact. Eliminating variables from the output to the input
-(a block Cholesky factorization) never couples what the graph keeps apart, and leaves one condition on the inputs,
-diag(delta) >= K, which scaling delta repairs. `fit` finds multipliers that way, in plain floating point. `is_proved`
-then decides: it factorizes D S D - shift I = L L^T + R, D a scaling by powers of two, and compares the shift with a bound on |R| and on
-every rounding error on the way. It assumes nothing about how well the factorization went, only matrix products in float64.
+S is sparse in blocks, one block for every pair of layers that interact. Eliminating variables from the output to the
+input (a block Cholesky factorization) keeps it so, and leaves one condition on the inputs, diag(delta) >= K, which
+scaling delta repairs. `fit` finds multipliers that way, in plain floating point. `is_proved` then decides: it factorizes
+D S D - shift I = L L^T + R, D a scaling by powers of two, and compares the shift with a bound on |R| and on every rounding
+error on the way. It assumes nothing about how well the factorization went, only that matrix products are float64 sums.
 """
 
 from __future__ import annotations
@@ -163,7 +163,9 @@ class Dual:
         return square**0.5, weight
 
     def _assembly_error(self, mu: Array, delta: Array, tau: list[Array], scale: list[Array]) -> float:
-        """A bound, in the spectral norm, on what rounding did to D S D: the largest row sum of gamma times its terms in absolute value."""
+        """A bound, in the spectral norm, on what rounding did to D S D.
+
+        That is gamma times the largest row sum of all terms of D S D in absolute value."""
         rows = [np.zeros(n) for n in self.sizes]
         rows[0] += delta * scale[0]
         rows[-1] += mu * scale[-1]
@@ -207,7 +209,7 @@ class Dual:
                     parts[s, q] += m.T @ (square * other)
 
     def _eliminate(self, parts: Parts, k: int) -> dict[int, Any] | None:
-        """Eliminate source k: its columns of L, by source; the rest of `parts` becomes its Schur complement. None if it is not definite."""
+        """Eliminate source k: its columns of L, by source; `parts` becomes the Schur complement. None if k is not definite."""
         root = self.backend.cholesky(parts.pop((k, k)))
         if root is None:
             return None
@@ -219,7 +221,7 @@ class Dual:
         return {k: root, **columns}
 
     def _best_tau(self, parts: Parts, i: int, x: list[Any]) -> Any:
-        """tau = |g| / (h |y|) for g = the gradient of the quadratic form at its maximum over the balls of z_i; neither tiny nor too stiff."""
+        """tau = |g| / (h |y|), g the gradient of the quadratic form at its maximum over the balls of z_i; within limits."""
         layer, array, rest = self.problem.layers[i - 1], self.backend.array, parts[i, i]
         y = sum(m @ x[s] for s, m in self.blocks[i - 1].items())
         center, radius = array((layer.lower + layer.upper) / 2)[:, None] * y, array((layer.upper - layer.lower) / 2) * _sizes(y)

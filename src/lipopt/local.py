@@ -1,7 +1,7 @@
 """Local bounds for many points, and the radius around a point in which a classification cannot change.
 
-In a convex domain f_i - f_j changes by at most L |x' - x|, L its Lipschitz constant there. So the class i at x is kept in the whole
-linf ball of radius R around x if  f_i(x) - f_j(x) > R L_j(R)  for all j, with L_j(R) a bound for the margin i - j over that ball.
+In a convex domain f_i - f_j changes by at most L |x' - x|, L its Lipschitz constant there. So the class i at x is kept in
+the whole linf ball of radius R around x if  f_i(x) - f_j(x) > R L_j(R)  for all j, L_j(R) a bound for f_i - f_j over that ball.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from typing import Any, Literal
 import numpy as np
 import scipy.sparse as sp
 
-from .baselines import path_sum_bound
 from .api import bound
+from .baselines import path_sum_bound
 from .domain import Ball
 from .errors import LipoptError
 from .intervals import preactivation_intervals

@@ -2,12 +2,12 @@
 
     vectors rounded to slopes <= POP optimum <= |C X| at the optimum = mu + sum of delta <= the bound that is reported
 
-Rounds of ascent alternate with the dual (dual.py), until the two are within the gap, nothing improves, or time is up. What is
-reported is always proved; if nothing can be proved, that is the path sum. Rank r is about sqrt(2 n) for n variables at most (some optimum
-has that rank), starts smaller, and is raised when the ascent ends with the gap still open.
+Rounds of ascent alternate with the dual (dual.py), until the two are within the gap, nothing improves, or time is up.
+What is reported is always proved; if nothing can be proved, that is the path sum. The rank starts at 24 or less and is
+raised when the ascent ends with the gap still open, up to sqrt(2 n) + 1 for n variables: some optimum has that rank.
 
-For l1 the optimum is a maximum over inputs: a batch of problems that share everything but t. An input whose path sum is below a bound that
-holds already for another is left out.
+For l1 the optimum is a maximum over inputs: a batch of problems that share everything but t. An input whose path sum is
+below what is already proved for others is left out.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from functools import cache
 from math import ceil, sqrt
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from threadpoolctl import ThreadpoolController
@@ -28,7 +28,7 @@ from .baselines import operator_norm_up, path_sum_bound, path_sum_rows
 from .dual import Dual, Hint, Multipliers
 from .errors import LipoptError
 from .lower import alternating
-from .methods import Task, UpperBound, register
+from .methods import Status, Task, UpperBound, register
 from .problem import DerivativeProblem
 from .rounding import Array, up, up_float
 from .vector_network import State, VectorNetwork
@@ -54,7 +54,7 @@ class SDP:
     rank: int | None = None
     gap: float = 1e-4
     device: str | None = None
-    name: str = "sdp"
+    name: ClassVar[str] = "sdp"
 
     def __post_init__(self) -> None:
         if self.rank is not None and self.rank < 1:
@@ -137,11 +137,11 @@ class SDP:
 @register("lip-sdp")
 @dataclass(frozen=True)
 class LipSDP:
-    """LipSDP-Neuron (Fazlyab et al., 2019), as the paper compares it: the l2 bound, times sqrt(n_0) for linf, sqrt(outputs) for l1."""
+    """LipSDP-Neuron (Fazlyab et al., 2019), as the paper compares it: the l2 bound, times sqrt(n_0) for linf."""
 
     gap: float = 1e-4
     device: str | None = None
-    name: str = "lip-sdp"
+    name: ClassVar[str] = "lip-sdp"
 
     def __call__(self, task: Task) -> UpperBound:
         problem = task.problem
@@ -170,7 +170,7 @@ class _Case:
         return self.path_sum if self.hint is None else min(self.hint.bound, self.path_sum)
 
     def look(self, rows: Array, x: list[Any], gap: float) -> None:
-        """Fit the dual at these vectors and keep the best: near the optimum little inflation is needed, far from it more is better."""
+        """Fit the dual at these vectors and keep the best: the farther from the optimum, the more inflation helps."""
         latest = np.inf
         for inflation in INFLATIONS:
             hint = self.dual.fit(rows, x, inflation)
@@ -197,7 +197,7 @@ class _Case:
 
 def _upper_bound(task: Task, value: float, low: float, certificate: Any, details: dict[str, Any]) -> UpperBound:
     value = up_float(value + task.problem.slack, 1)
-    status = "time limit" if task.seconds_left <= 0 else "complete"
+    status: Status = "time limit" if task.seconds_left <= 0 else "complete"
     return UpperBound(value, status, low, certificate, details)
 
 
@@ -207,10 +207,8 @@ def _details(cases: Sequence[_Case], state: State) -> dict[str, Any]:
 
 def _linear_norm(problem: DerivativeProblem) -> float:
     """No hidden neuron is left: the norm of a matrix."""
-    if not problem.objective:
-        return problem.slack
-    matrix = problem.objective[0]
-    return up_float(operator_norm_up(matrix, problem.norm) + problem.slack, 1)
+    total = operator_norm_up(problem.objective[0], problem.norm) + problem.slack
+    return up_float(total, 1) if total else 0.0
 
 
 def _one_input(problem: DerivativeProblem, j: int) -> DerivativeProblem:

@@ -1,22 +1,24 @@
 """Shor(): the paper's own SDP (section 5), for reference on small networks.
 
-Slopes are normalized, s = m + h sigma with sigma in [-1, 1], and the objective multiplied out: a sum of t_j times products of
-sigmas along paths. Every product of two or more is a new variable, pi_M = pi_{M - a} sigma_a, until the objective is
-quadratic (Park and Boyd, 2017, section 2.1). All variables lie in [-1, 1], so with x = (1, t, sigma, pi) Shor's relaxation has the dual
+Slopes are normalized, s = m + h sigma with sigma in [-1, 1], and the objective multiplied out: a sum of t_j times
+products of sigmas along paths. Every product of two or more is a new variable, pi_M = pi_{M - a} sigma_a, which makes the
+objective quadratic (Park and Boyd, 2017, section 2.1). All variables lie in [-1, 1], so with x = (1, t, sigma, pi) Shor's
+relaxation has the dual
 
     minimize sum of y   such that   diag(y) + sum_M w_M sym[pi_M 1 - pi_{M - a} sigma_a] - Q is positive semidefinite,  y >= 0
 
-where x.Q x is the objective (l2: one y for all of t, counted once). For one hidden layer it has the same optimum as SDP(); for more, it is
-larger in every network tried, and far larger in size: 1 + n + n_1 + n_2 + n_1 n_2 for two hidden layers.
+where x.Q x is the objective (l2: one y for all of t, counted once). For one hidden layer it has the same optimum as
+SDP(); for more it was never smaller in any network tried, and the matrix is far larger: of order 1 + n + n_1 + n_2 + n_1 n_2 for
+two hidden layers.
 
-The solver's y and w are a hint: y is raised until the matrix is proved positive semidefinite, and the bound is the sum of that y.
+The solver's y and w are a hint: y is raised until the matrix is proved positive semidefinite; the bound is the sum of that y.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
 from dataclasses import dataclass, replace
-from typing import TypeAlias
+from typing import ClassVar, TypeAlias
 
 import numpy as np
 import scipy.sparse as sp
@@ -40,24 +42,20 @@ LARGEST = 160  # order of the largest matrix
 class Shor:
     """The paper's lifted SDP, through Clarabel."""
 
-    name: str = "shor"
+    name: ClassVar[str] = "shor"
 
     def __call__(self, task: Task) -> UpperBound:
         problem = task.problem
         if problem.norm == "l1" or problem.outputs > 1:
             raise LipoptError("method 'shor' takes one output, in the norm linf or l2; use 'sdp'")
-        if not problem.objective:
-            return UpperBound(problem.slack)
         objective, places = _lift(problem)
         y, free, diagonal = _multipliers(problem, objective, places, task.seconds_left)
         value, matrix = float("inf"), _matrix(places, objective, free)
         raised = _raised(y, matrix, diagonal)
         if raised is not None:
             value = up_float(float(raised.sum()), len(raised))
-        path_sum = path_sum_bound(problem)
-        if not value < path_sum:
-            return UpperBound(path_sum, details={"order": len(matrix)})
-        return UpperBound(up_float(value + _rounding(problem) + problem.slack, 2), details={"order": len(matrix)})
+        value = up_float(value + _rounding(problem) + problem.slack, 2)
+        return UpperBound(min(value, path_sum_bound(problem)), details={"order": len(matrix)})
 
 
 def _lift(problem: DerivativeProblem) -> tuple[Lifted, dict[Monomial | int, int]]:
@@ -101,7 +99,11 @@ def _multipliers(
     """y and w from the solver, and the places that every y stands for."""
     n = len(places)
     inputs = np.arange(1, 1 + problem.inputs)
-    groups = [np.array([0]), *(inputs[:, None] if problem.norm == "linf" else inputs[None]), *np.arange(1 + len(inputs), n)[:, None]]
+    groups = [
+        np.array([0]),
+        *(inputs[:, None] if problem.norm == "linf" else inputs[None]),
+        *np.arange(1 + len(inputs), n)[:, None],
+    ]
     products = _products(places)
     matrices = [sp.csr_array((np.ones(len(g)), (g, g)), shape=(n, n)) for g in groups]
     matrices += [_equality(n, product, 1.0) for product in products]

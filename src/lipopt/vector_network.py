@@ -1,16 +1,16 @@
 """The vector network: Shor's relaxation of the derivative problem as a smooth problem over unit vectors.
 
-(z_a - l_a y_a)(z_a - u_a y_a) <= 0 says that z_a = s_a y_a with l_a <= s_a <= u_a. Shor's relaxation puts vectors in R^r in place of
-the scalars t_j and z_a, and then says that z_a lies in the ball with diameter [l_a y_a, u_a y_a]:
+(z_a - l_a y_a)(z_a - u_a y_a) <= 0 says that z_a = s_a y_a with l_a <= s_a <= u_a. Shor's relaxation puts vectors in R^r
+in place of the scalars t_j and z_a, and then it says that z_a lies in the ball with diameter [l_a y_a, u_a y_a]:
 
     z_a = m_a y_a + h_a |y_a| v_a,      m = (l + u) / 2,  h = (u - l) / 2,  |v_a| = 1
     linf: |t_j| = 1 for every j         l2: sum_j |t_j|^2 = 1         l1: t = e_j times a unit vector, for one j
     maximize |C X|, the Frobenius norm (linf, l2), or the sum of the norms of rows (l1)
 
 One evaluation is a forward pass on r columns at once, its gradient a backward pass. With g = d|C X| / dz and d|C X| / dt,
-optimality says that every v_a, t_j points along its g: iterating that is the power method, which needs no step length and gets
-close. L-BFGS on log |C X| finishes, with every vector scaled to the length sqrt(|g_a| h_a |y_a|), which makes the Hessian nearly a
-multiple of the identity.
+optimality says that every v_a, t_j points along its g: iterating that is the power method, which needs no step length
+and gets close. L-BFGS on log |C X| finishes (the logarithm, for deep networks), with every vector scaled to the length
+sqrt(|g_a| h_a |y_a|), which brings the Hessian near a multiple of the identity.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class State:
 
 
 class VectorNetwork:
-    """One derivative problem in rank r: the variables are one flat array. For l1, a batch of problems, one for each of `columns`."""
+    """A derivative problem; the variables are one flat array. For l1, a batch of problems, one for each of `columns`."""
 
     def __init__(self, problem: DerivativeProblem, backend: Backend, columns: Array | None = None) -> None:
         self.problem, self.backend = problem, backend

@@ -1,6 +1,6 @@
 """Linear matrix inequalities through Clarabel, an interior-point solver.
 
-    minimize cost.y   such that   constant + sum_i y_i matrices[i] is positive semidefinite,   y_i >= 0 where `signed`
+minimize cost.y   such that   constant + sum_i y_i matrices[i] is positive semidefinite,   y_i >= 0 where `signed`
 """
 
 from __future__ import annotations
