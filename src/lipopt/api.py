@@ -20,10 +20,12 @@ from .presolve import presolve, split_rows
 from .problem import NORMS, DerivativeProblem, Norm, derivative_problem, output_matrix, slope_ranges
 from .readers import load
 from .result import LowerBound, Result
+from .threads import blas_threads
 
 Progress = Callable[..., None]
 QUIET = np.errstate(over="ignore", under="ignore", invalid="ignore")  # what overflows is found and refused at the end
 SAMPLES = 50_000  # the paper's number of points for the lower bound
+QUICK = 5_000  # and what goes with an upper bound
 SAMPLING_WORK = 20_000_000_000  # but no more multiplications than this
 
 
@@ -45,10 +47,10 @@ def bound(
 
     `network` is a Network or anything `load` reads. The constant is that of one output, of the difference of two
     (`margin`), or of all together (`output="all"`, the same norm on inputs and outputs), in `norm`, over the whole space
-    or a Ball or Box. `samples` is the number of random points for the lower bound: by default 50,000, fewer for large
-    networks."""
+    or a Ball or Box. `samples` is the number of random points for the lower bound: by default 5,000 (50,000 for
+    `lower_bound`), fewer for large networks."""
     chosen = find_method(method)
-    question = _Question.ask(network, norm, output, margin, domain, time_limit, seed, samples, progress)
+    question = _Question.ask(network, norm, output, margin, domain, time_limit, seed, samples, QUICK, progress)
     low = question.lower()
     return question.result(chosen, low)
 
@@ -73,7 +75,7 @@ def compare(
     The time limit is per method. A method that refuses the problem raises its error, or is left out and passed to
     `on_refusal`."""
     chosen = [find_method(m) for m in (sorted(set(REGISTER) - {"auto"}) if methods is None else methods)]
-    question = _Question.ask(network, norm, output, margin, domain, time_limit, seed, samples, progress)
+    question = _Question.ask(network, norm, output, margin, domain, time_limit, seed, samples, QUICK, progress)
     low = question.lower()
     results = []
     for each in chosen:
@@ -101,7 +103,7 @@ def lower_bound(
 ) -> LowerBound:
     """Lower bounds on the Lipschitz constant and on the optimum of the derivative problem."""
     start = time.perf_counter()
-    question = _Question.ask(network, norm, output, margin, domain, time_limit, seed, samples, progress)
+    question = _Question.ask(network, norm, output, margin, domain, time_limit, seed, samples, SAMPLES, progress)
     best, pop = question.lower()
     point = () if best is None else tuple(float(v) for v in best.point)
     seconds = time.perf_counter() - start
@@ -142,6 +144,7 @@ class _Question:
         time_limit: float | None,
         seed: int,
         samples: int | None,
+        usual_samples: int,
         progress: Progress | None,
     ) -> _Question:
         network = load(network)
@@ -152,8 +155,10 @@ class _Question:
         if time_limit is not None and not time_limit > 0:
             raise LipoptError(f"the time limit must be positive, got {time_limit}")
         if samples is None:
-            work = max(1, sum(int(m.size) for node in network.nodes if isinstance(node, Affine) for m in node.matrices))
-            samples = min(SAMPLES, max(100, SAMPLING_WORK // (work + 20 * network.neurons)))
+            work = 20 * network.neurons + sum(
+                int(m.size) for node in network.nodes if isinstance(node, Affine) for m in node.matrices
+            )
+            samples = min(usual_samples, max(100, SAMPLING_WORK // work))
         if samples < 1:
             raise LipoptError(f"the number of samples must be positive, got {samples}")
         deadline = None if time_limit is None else time.monotonic() + time_limit
@@ -178,8 +183,9 @@ class _Question:
 
     def lower(self) -> tuple[Sample | None, float]:
         """The best sample, and a lower bound on the POP."""
-        best = sample(self.network, self.outputs, self.tasks[0], self.domain, self.samples)
-        pop = max(pop_lower_bound(task.problem, task, best) for task in self.tasks)
+        with blas_threads(max(node.size for node in self.network.nodes)):
+            best = sample(self.network, self.outputs, self.tasks[0], self.domain, self.samples)
+            pop = max(pop_lower_bound(task.problem, task, best) for task in self.tasks)
         return best, max(pop, 0.0 if best is None else best.value)
 
     def result(self, method: Method, low: tuple[Sample | None, float]) -> Result:

@@ -14,14 +14,11 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
-from functools import cache
 from math import ceil, sqrt
 from typing import Any, ClassVar
 
 import numpy as np
-from threadpoolctl import ThreadpoolController
 
 from .backend import Backend, backend
 from .baselines import operator_norm_up, path_sum_bound, path_sum_rows
@@ -31,6 +28,7 @@ from .lower import alternating
 from .methods import Status, Task, UpperBound, register
 from .problem import DerivativeProblem
 from .rounding import Array, up, up_float
+from .threads import blas_threads
 from .vector_network import State, VectorNetwork
 
 FIRST_RANK = 24  # of a large problem
@@ -41,7 +39,6 @@ STALLED = 1e-10  # relative gain of a stage that counts as none
 INFLATIONS = (1e-9, 1e-6, 1e-4, 1e-3, 1e-2)  # of the multipliers, to make the dual definite
 HYPERPLANES = 32  # to round the vectors with; fewer on problems with more than ROUNDING_WORK / HYPERPLANES coefficients
 ROUNDING_WORK = 200_000_000
-SMALL = 3000  # variables up to which one BLAS thread is faster than several
 BATCH = 64  # inputs solved together for l1
 LARGEST_BLOCK = 20_000  # order of the largest dense block of the dual
 
@@ -69,7 +66,7 @@ class SDP:
             return UpperBound(_linear_norm(problem))
         if max(problem.sizes) > LARGEST_BLOCK:
             raise LipoptError(f"the SDP needs dense blocks of order {max(problem.sizes)}; it takes up to {LARGEST_BLOCK}")
-        with _threads(sum(problem.sizes)):
+        with blas_threads(sum(problem.sizes)):
             if problem.norm == "l1":
                 return self._maximum_over_inputs(task, arrays)
             case = _Case(problem, Dual(problem, arrays), path_sum_bound(replace(problem, slack=0.0)))
@@ -233,13 +230,3 @@ def _rounded(network: VectorNetwork, state: State, task: Task) -> float:
         slopes.append(np.where(same_side, layer.upper[:, None], layer.lower[:, None]))
     starts = [[s[:, i] for s in slopes] for i in range(count)]
     return alternating(problem, task, starts, restarts=4)
-
-
-@cache
-def _controller() -> ThreadpoolController:
-    return ThreadpoolController()
-
-
-def _threads(variables: int) -> AbstractContextManager[Any]:
-    """One BLAS thread for small problems: several cost more than they bring, and far more on a busy machine."""
-    return _controller().limit(limits=1) if variables <= SMALL else nullcontext()

@@ -1,1 +1,1 @@
-"""Solvers of convex problems: arrays in, a vector out. None knows what the problem is about, and none is trusted."""
+"""Solvers: arrays in, vectors and status out. None of them knows about networks."""

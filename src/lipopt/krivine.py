@@ -1,0 +1,398 @@
+"""LiPopt-k: upper bounds from Krivine certificates of degree k (the paper's section 3), over chosen sets of variables.
+
+    theta_k = min { lambda : lambda - p = sum_S sum_v c_Sv h_Sv,  c >= 0 },     h_Sv = prod_{b in v} x_b prod_{b in S - v} (1 - x_b)
+
+p is multilinear on [0,1]^n, so square-free products are enough: a set S of k variables has 2^k of them, which add up to 1 and span all
+polynomials on S. The dual LP is over pseudo-moments: a distribution on {0,1}^S for every S, equal on what sets share.
+
+Start from the sets that are monomials of p; look at the pseudo-moments; add the sets, of up to k variables inside a clique of the pattern, that no
+extension of those moments can satisfy; solve again from where the last one ended. That reaches the bound of all sets without building them.
+
+The bound that is reported is computed from the multipliers c >= 0 alone, whatever the solver did: with q = p + sum c h, in monomials of x,
+
+    p <= q <= q_0 + sum_{m != 1} max(q_m, 0)       on [0,1]^n
+
+and the rounding errors of q are added: a sum of n numbers is off by at most gamma(n) times the sum of their absolute values.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+
+from .baselines import path_sum_rows
+from .errors import LipoptError
+from .methods import Status, Task, UpperBound, register
+from .polynomial import Polynomial, norm_gradient, sources
+from .rounding import Array, gamma, up, up_float
+from .solvers import consensus, highs
+from .sparsity import PATTERNS, all_sets, cliques, count_sets, maximal_sets, pad, random_sets, subset_keys
+
+SIMPLEX = 2000  # products up to which HiGHS's simplex solver is used
+PRODUCTS = 40_000_000  # the most products an LP may have: about 4 GB
+CANDIDATES = 2_000_000  # products of the sets one round of tightening looks at
+ROUND = 300  # iterations between two rounds of tightening
+LAST = 20_000  # iterations when there is nothing left to add
+VIOLATED = 3e-4  # probability mass that must be negative for a set to be added
+PAYS = 5e-3  # the relative gain for which plain LiPopt goes on to the next degree
+PATIENCE = 60.0  # the seconds after which it does not
+
+
+@dataclass(frozen=True, eq=False)
+class Products:
+    """The terms of a certificate: multipliers[S, v] >= 0 of the product of x over the columns of v and 1 - x over the others of sets[S].
+
+    Bit b of v stands for column b. Columns of sets that hold -1 are left out; multipliers with such a bit are zero.
+    Variables 0 to inputs - 1 are t = 2x - 1, then come the neurons of the presolved problem layer by layer, s = l + (u - l) x,
+    and then, if it has several rows, their signs r = 2x - 1."""
+
+    sets: Array
+    multipliers: Array
+
+
+@dataclass(frozen=True, eq=False)
+class Family:
+    """Sets of k variables and the monomials of all their subsets: monomial index[v, S] is that of the columns of v in sets[S], -1 for none."""
+
+    variables: int
+    sets: Array
+    keys: Array  # the monomials, by key; the constant first
+    index: Array
+
+    @staticmethod
+    def of(sets: Array, variables: int) -> Family:
+        keys = subset_keys(sets, variables)
+        present = keys >= 0
+        monomials, inverse = np.unique(np.append(keys[present], 0), return_inverse=True)
+        index = np.full(keys.shape, -1)
+        index[present] = inverse[:-1]
+        return Family(variables, sets, monomials, index)
+
+    @property
+    def degree(self) -> int:
+        return int(self.sets.shape[1])
+
+    def find(self, keys: Array) -> Array:
+        """The places of monomials, -1 where they are none of these."""
+        place = np.minimum(np.searchsorted(self.keys, keys), len(self.keys) - 1)
+        return np.where(self.keys[place] == keys, place, -1)
+
+    def coefficients(self, polynomial: Polynomial) -> Array:
+        """The coefficients of a polynomial whose monomials are all among these."""
+        whole = subset_keys(polynomial.monomials, self.variables).max(axis=0)
+        place = self.find(whole)
+        if (place < 0).any():
+            raise LipoptError("a monomial lies in no set of the LP")
+        return np.bincount(place, polynomial.coefficients, len(self.keys))
+
+    def somewhere(self) -> Array:
+        """For every monomial, one place in the flattened index where it is; the constant may have none."""
+        place = np.full(len(self.keys) + 1, -1)
+        flat = self.index.ravel()
+        place[flat] = np.arange(len(flat))
+        return place[:-1]
+
+    def at_vertices(self, coefficients: Array) -> Array:
+        """Functions of the sets that add up to a polynomial: each monomial goes to one set. Values at the vertices of {0,1}^k."""
+        local = np.zeros(self.index.size)
+        place = self.somewhere()
+        local[place[place >= 0]] = coefficients[place >= 0]
+        return _butterfly(local.reshape(self.index.shape), 1, 0, 1.0)
+
+    def matrix(self) -> sp.csr_array:
+        """One row per product, (2^k, sets) flattened, one column per monomial. Products with a place left over have empty rows."""
+        signs = np.ones((1, 1))
+        for _ in range(self.degree):
+            signs = np.kron(signs, [[1.0, -1.0], [0.0, 1.0]])
+        v, monomial = np.nonzero(signs)
+        rows = v[:, None] * len(self.sets) + np.arange(len(self.sets))
+        columns = self.index[monomial]
+        kept = (columns >= 0) & (self.index[v] >= 0)
+        values = np.broadcast_to(signs[v, monomial][:, None], kept.shape)
+        return sp.csr_array((values[kept], (rows[kept], columns[kept])), (self.index.size, len(self.keys)))
+
+
+def _butterfly(local: Array, target: int, source: int, factor: float) -> Array:
+    """In place, for every bit: the half of `local` (2^k, sets) with that bit = target gets factor times the other half added."""
+    step = 1
+    while step < len(local):
+        view = local.reshape(len(local) // (2 * step), 2, step, -1)
+        view[:, target] += factor * view[:, source]
+        step *= 2
+    return local
+
+
+def certified_bound(family: Family, polynomial: Polynomial, multipliers: Array) -> float:
+    """An upper bound on a polynomial over the cube from multipliers >= 0 (2^k, sets) of the family's products."""
+    if not (multipliers >= 0).all() or not np.isfinite(multipliers).all():
+        raise LipoptError("multipliers must be numbers >= 0")
+    p = family.coefficients(polynomial)
+    index, n = np.where(family.index < 0, len(p), family.index).ravel(), len(p) + 1
+    terms = np.bincount(index, minlength=n)[:-1]
+    q = p + np.bincount(index, _butterfly(multipliers.copy(), 1, 0, -1.0).ravel(), n)[:-1]
+    size = np.abs(p) + np.bincount(index, _butterfly(multipliers.copy(), 1, 0, 1.0).ravel(), n)[:-1]
+    error = float((terms + family.degree + 2) @ size) * gamma(1) * 1.01
+    total = math.fsum([q[0], *np.maximum(q[1:], 0), error, polynomial.error])
+    return float(np.nextafter(total, math.inf))
+
+
+@dataclass(frozen=True, eq=False)
+class Proof:
+    """A bound on the polynomial of one problem (or of one input), and what proves it."""
+
+    value: float
+    products: Products
+    status: Status
+    details: dict[str, Any]
+
+
+@register("lipopt")
+@dataclass(frozen=True)
+class LiPopt:
+    """The LP of degree k over a sparsity pattern. Without a degree: from the depth of the network upward, while it pays."""
+
+    degree: int | None = None
+    pattern: str = "input"
+    solver: str = "auto"  # "consensus", or one of HiGHS's
+    tolerance: float = 1e-5  # relative, of the LP's solution
+
+    def __post_init__(self) -> None:
+        if self.degree is not None and self.degree < 1:
+            raise LipoptError(f"the degree must be at least 1, got {self.degree}")
+        if self.pattern not in PATTERNS:
+            raise LipoptError(f"unknown pattern '{self.pattern}'; use one of {', '.join(PATTERNS)}")
+        if self.solver not in ("auto", "consensus", *highs.SOLVERS):
+            raise LipoptError(f"unknown solver '{self.solver}'; use one of auto, consensus, {', '.join(highs.SOLVERS)}")
+
+    @property
+    def name(self) -> str:
+        return "lipopt" if self.degree is None else f"lipopt-{self.degree}"
+
+    def __call__(self, task: Task) -> UpperBound:
+        problem = task.problem
+        if problem.norm == "l2":
+            raise LipoptError("the LP has no useful bound for the l2 norm (docs/lp.md); use method 'sdp'")
+        if not problem.objective:
+            return UpperBound(problem.slack)
+        if problem.norm == "l1":
+            return self._largest(task)
+        if problem.outputs > 1:
+            raise LipoptError("the LP takes one output at a time under the l_inf norm; split the rows first")
+        proof = self._prove(task, None, task.pop_lower)
+        return UpperBound(up_float(proof.value + problem.slack, 1), proof.status, None, proof.products, proof.details)
+
+    def _largest(self, task: Task) -> UpperBound:
+        """The l1 norm: the maximum over inputs, those whose path sum is below what others reach left out."""
+        sums = up(path_sum_rows(task.problem).sum(axis=0), task.problem.outputs)
+        best, status, details = 0.0, "complete", {}
+        proofs: dict[int, Products] = {}
+        for j in np.argsort(-sums, kind="stable"):
+            if sums[j] <= max(best, task.pop_lower):
+                best = max(best, min(float(sums[j]), task.pop_lower))
+                break
+            if task.seconds_left <= 0:
+                best, status = max(best, float(sums[j])), "time limit"
+                break
+            proof = self._prove(task, int(j), max(best, task.pop_lower))
+            proofs[int(j)] = proof.products
+            if proof.value > best:
+                best, details = proof.value, proof.details
+            status = proof.status if proof.status != "complete" else status
+        return UpperBound(up_float(best + task.problem.slack, 1), status, None, proofs, {**details, "inputs": len(proofs)})
+
+    def _prove(self, task: Task, only: int | None, floor: float) -> Proof:
+        begin = time.perf_counter()
+        polynomial = norm_gradient(task.problem, only)
+        lowest = max(1, polynomial.degree)
+        if self.degree is not None and self.degree < lowest:
+            raise LipoptError(f"degree {self.degree} is below that of the polynomial; use {lowest} (the depth) or more")
+        pattern = cliques(sources(task.problem, only), self.pattern)
+        largest = max(lowest, int(np.diff(pattern.indptr).max(initial=0)))
+        search = _Search(self, task, polynomial, pattern, floor)
+        search.seconds["assembly"] += time.perf_counter() - begin
+        degree = lowest if self.degree is None else min(self.degree, largest)
+        while True:
+            before = search.bound
+            search.tighten(degree)
+            raised = degree > lowest and search.bound > before * (1 - PAYS)
+            late = time.perf_counter() - begin > PATIENCE
+            if self.degree is not None or degree == largest or raised or late or search.finished:
+                return search.proof(degree)
+            degree += 1
+
+
+@dataclass(eq=False)
+class _Search:
+    """The sets of the LP so far, where its solver stands, and the best potentials found: sum_S theta_S = p - constant."""
+
+    method: LiPopt
+    task: Task
+    polynomial: Polynomial
+    pattern: sp.csr_array
+    floor: float
+    bound: float = math.inf
+    iterations: int = 0
+    seconds: dict[str, float] = field(default_factory=lambda: {"assembly": 0.0, "solve": 0.0, "tighten": 0.0, "certify": 0.0})
+
+    def __post_init__(self) -> None:
+        sets = maximal_sets(self.polynomial.monomials, self.polynomial.variables)
+        _check_size(len(sets), sets.shape[1])
+        self.family = Family.of(sets, self.polynomial.variables)
+        self.state: consensus.State | None = None
+        self.best = (self.family, self.family.at_vertices(self.family.coefficients(self.polynomial)))
+        self.rng = np.random.default_rng(self.task.seed)
+
+    @property
+    def finished(self) -> bool:
+        """Whether the time is over, or the bound is as good as it can be."""
+        return self.task.seconds_left <= 0 or self.bound <= self.floor * (1 + 1e-7)
+
+    def tighten(self, degree: int) -> None:
+        """Solve, add the sets of up to `degree` variables that are violated most, and so on until none is or it no longer helps."""
+        self._extend(pad(self.family.sets, degree), None)
+        more = True
+        while more and not self.finished:
+            before = self.bound
+            last = self.pattern.shape[0] == 0
+            self._solve(self.method.tolerance * (1 if last else 10), LAST if last else ROUND)
+            self.task.progress(f"degree {degree}: {len(self.family.sets)} sets, bound {self.bound:.6g}")
+            more = not last and not self.finished and self._separate(degree, self.bound > before * (1 - 1e-4))
+        if not self.finished and self.pattern.shape[0]:
+            self._solve(self.method.tolerance, LAST)
+
+    def proof(self, degree: int) -> Proof:
+        """The certificate of the best potentials."""
+        start = time.perf_counter()
+        family, potentials = self.best
+        multipliers = np.where(family.index < 0, 0.0, potentials.max(axis=0, initial=-math.inf) - potentials)
+        value = certified_bound(family, self.polynomial, multipliers)
+        self.seconds["certify"] += time.perf_counter() - start
+        details = {
+            "degree": degree,
+            "pattern": self.method.pattern,
+            "sets": len(family.sets),
+            "monomials": len(family.keys),
+            "iterations": self.iterations,
+            "seconds": {name: round(s, 3) for name, s in self.seconds.items()},
+        }
+        status: Status = "time limit" if self.task.seconds_left <= 0 and self.bound > self.floor * (1 + 1e-7) else "complete"
+        return Proof(value, Products(family.sets, np.ascontiguousarray(multipliers.T)), status, details)
+
+    def _solve(self, tolerance: float, iterations: int) -> None:
+        """Solve the LP over the sets there are, from the state there is."""
+        start = time.perf_counter()
+        family = self.family
+        p = family.coefficients(self.polynomial)
+        moments = consensus.Moments(family.index, len(family.keys))
+        objective = moments.gather(family.at_vertices(p)) / len(family.index)
+        objective[0] = objective[0] if len(family.sets) else p[0]
+        self.seconds["assembly"] += time.perf_counter() - start
+        start = time.perf_counter()
+        solver = self.method.solver
+        small = solver == "auto" and family.index.size <= SIMPLEX
+        if small or solver in highs.SOLVERS:
+            self.state = _by_highs(family, p, "simplex" if small else solver, tolerance, self.task.seconds_left)
+            iterations = 0
+        solution = consensus.solve(
+            moments,
+            objective,
+            self.state,
+            tolerance=tolerance,
+            iterations=iterations,
+            stop=lambda bound: self.task.seconds_left <= 0 or bound <= self.floor * (1 + 1e-7),
+        )
+        self.state = solution.state
+        self.iterations += solution.iterations
+        if solution.bound < self.bound:
+            self.bound, self.best = solution.bound, (family, solution.potentials)
+        self.seconds["solve"] += time.perf_counter() - start
+
+    def _separate(self, degree: int, stalled: bool) -> bool:
+        """Add the sets that are violated most; False if there are none, or if the bound has stalled and they are violated little."""
+        start = time.perf_counter()
+        number = CANDIDATES // 2**degree
+        every = count_sets(self.pattern, degree) <= number
+        sets = all_sets(self.pattern, degree) if every else random_sets(self.pattern, degree, number, self.rng)
+        sets = maximal_sets(np.concatenate([sets, self.family.sets]), self.family.variables)
+        candidates = Family.of(sets, self.family.variables)
+        place = self.family.find(candidates.keys)
+        assert self.state is not None
+        known = np.where(place >= 0, self.state.moments[place], 0.0)
+        moments = consensus.Moments(candidates.index, len(candidates.keys))
+        completed, violation = consensus.complete(moments, known, place >= 0)
+        room = min(max(500, len(self.family.sets) // 2), PRODUCTS // 2**degree - len(self.family.sets))
+        violated = np.count_nonzero(violation > VIOLATED)
+        chosen = np.argsort(-violation, kind="stable")[: max(0, min(violated, room))]
+        useful = len(chosen) > 0 and not (stalled and violation[chosen[0]] < 0.03)
+        if useful:
+            sets = maximal_sets(np.concatenate([self.family.sets, sets[chosen]]), self.family.variables)
+            self._extend(sets, (candidates, completed))
+        self.seconds["tighten"] += time.perf_counter() - start
+        return useful
+
+    def _extend(self, sets: Array, completed: tuple[Family, Array] | None) -> None:
+        """Go on with these sets, of which every one there is now is a part: moments as completed, multipliers where they were."""
+        old, new = self.family, Family.of(sets, self.family.variables)
+        if self.state is not None:
+            family, values = completed or (old, self.state.moments)
+            place = family.find(new.keys)
+            known = np.where(place >= 0, values[place], 0.0)
+            self.state = consensus.State(known, _moved(old, new, self.state.multipliers), self.state.weight)
+        self.family = new
+
+
+def _check_size(sets: int, degree: int) -> None:
+    if sets * 2**degree > PRODUCTS:
+        raise LipoptError(
+            f"the LP of degree {degree} starts with {sets * 2**degree:.3g} products and would not fit in memory "
+            f"(limit {PRODUCTS:.3g}); use method 'sdp'"
+        )
+
+
+def _by_highs(family: Family, p: Array, solver: str, tolerance: float, seconds: float) -> consensus.State:
+    """Moments and multipliers from HiGHS, in the consensus solver's terms."""
+    matrix = family.matrix()
+    rows = np.flatnonzero(np.diff(matrix.indptr))
+    constant = matrix[rows][:, [0]].toarray().ravel()
+    y, c, _ = highs.solve(
+        sp.csr_array(matrix[rows][:, 1:]), -constant, p[1:], solver=solver, tolerance=tolerance, seconds=seconds
+    )
+    slack = np.maximum(-(p + matrix[rows].T @ c), 0)  # as a product: x_m is the sum of the products that have all its factors
+    slack[0] = 0
+    multipliers = np.zeros(family.index.size)
+    multipliers[rows] = c
+    multipliers = _twins(family, multipliers.reshape(family.index.shape)) + family.at_vertices(slack)
+    local = np.append(np.append(1.0, y), 0.0)[family.index]
+    walsh = consensus.walsh(_butterfly(local, 0, 1, -1.0))
+    moments = np.zeros(len(p) + 1)
+    moments[family.index] = walsh
+    moments[0] = 1.0
+    return consensus.State(moments[:-1], multipliers)
+
+
+def _twins(family: Family, multipliers: Array) -> Array:
+    """The same multipliers whether the bits of places left over are set or not: the consensus solver sees such a place as a variable of no effect."""
+    places = 2 ** np.arange(family.degree)
+    own = np.arange(len(multipliers))[:, None] & ((family.sets >= 0) @ places)
+    return multipliers[own, np.arange(len(family.sets))]
+
+
+def _moved(old: Family, new: Family, multipliers: Array) -> Array:
+    """Multipliers of the products of old sets, moved to a new set that contains each."""
+    result = np.zeros(new.index.size)
+    whole = subset_keys(old.sets, old.variables).max(axis=0)
+    mask, place = np.divmod(new.somewhere()[new.find(whole)], len(new.sets))
+    shift = (old.sets < 0).sum(axis=1)
+    for v in range(len(new.index)):
+        bits, below = np.zeros(len(whole), np.int64), shift.copy()
+        for b in range(new.degree):
+            inside = mask >> b & 1
+            bits |= inside * (v >> b & 1) << below
+            below += inside
+        result += np.bincount(v * len(new.sets) + place, multipliers[bits, np.arange(len(whole))], len(result))
+    return result.reshape(new.index.shape)

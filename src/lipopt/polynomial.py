@@ -1,0 +1,194 @@
+"""The norm-gradient polynomial of a derivative problem (the paper's section 2), on the unit cube.
+
+One monomial per path from an input to the output, its coefficient the product of the weights on the path:
+
+    p = sum over paths  w_1 w_2 ... w_d  t_j s_a s_b ...       max p = the problem's optimum
+
+The variables are mapped to [0, 1]: t = 2x - 1, s = l + (u - l) x. A slope that is known (l = u) is a constant. Several rows
+of C under the l1 norm bring a sign r = 2x - 1 each: |C x|_1 = max r.C x; then t = e_j needs no sign of its own.
+Variables are numbered t first, then the neurons layer by layer, then the rows.
+
+Paths are expanded from the output back to the inputs, a layer at a time. `error` bounds the sum of the errors of all coefficients,
+and so the error of p anywhere on the cube: n roundings are off by gamma(n) times the sum of the absolute values of the terms.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import scipy.sparse as sp
+
+from .errors import LipoptError
+from .problem import DerivativeProblem
+from .rounding import TINY, Array, gamma
+
+TERMS = 4_000_000  # the largest number of terms that is expanded
+
+
+@dataclass(frozen=True, eq=False)
+class Polynomial:
+    """The sum of coefficients[i] times the product of the variables in monomials[i]: ascending, -1 in the places left over, those first."""
+
+    variables: int
+    monomials: Array
+    coefficients: Array
+    error: float  # a bound on the sum of the errors of the coefficients
+
+    @property
+    def degree(self) -> int:
+        return int((self.monomials >= 0).sum(axis=1).max(initial=0))
+
+    def __call__(self, x: Array) -> float:
+        """The value at a point of the cube."""
+        padded = np.append(x, 1.0)  # place -1
+        return float(self.coefficients @ padded[self.monomials].prod(axis=1))
+
+
+@dataclass(frozen=True, eq=False)
+class Source:
+    """Variables first, first + 1, ...: each stands for base + width x. `blocks` are what they read, by source."""
+
+    first: int
+    base: Array
+    width: Array
+    blocks: dict[int, sp.csr_array]
+
+    @property
+    def free(self) -> Array:
+        """Where there is a variable at all."""
+        return self.width != 0
+
+
+def sources(problem: DerivativeProblem, only: int | None = None) -> list[Source]:
+    """t, the layers and the rows as factors of monomials; with `only`, t = +-e_j for that input, and what it does not reach is cut off."""
+    if problem.outputs > 1 and only is None:
+        raise LipoptError("a polynomial of several outputs needs the l1 norm and one input; bound the outputs one at a time, or use method 'sdp'")
+    signs = problem.outputs > 1
+    ones = np.ones(problem.inputs)
+    reached = [ones > 0 if only is None else np.arange(problem.inputs) == only]
+    result = [Source(0, ones if signs else -ones, 0 * ones if signs else 2 * ones, {})]
+    rows = np.ones(problem.outputs)
+    ranges = [(layer.lower, layer.upper - layer.lower) for layer in problem.layers]
+    for blocks, (base, width) in zip(problem.all_blocks(), [*ranges, (-rows, 2 * rows) if signs else (rows, 0 * rows)], strict=True):
+        cut = {source: _cut(matrix, reached[source]) for source, matrix in blocks.items()}
+        reached.append(sum((matrix @ reached[source] for source, matrix in _patterns(cut).items()), np.zeros(len(base))) > 0)
+        result.append(Source(result[-1].first + len(result[-1].base), base, width, cut))
+    return result
+
+
+def _cut(matrix: sp.csr_array | Array, columns: Array) -> sp.csr_array:
+    kept = sp.csr_array(sp.csr_array(matrix).astype(np.float64) @ sp.diags_array(columns.astype(np.float64)))
+    kept.eliminate_zeros()
+    return kept
+
+
+def _patterns(blocks: dict[int, sp.csr_array]) -> dict[int, sp.csr_array]:
+    """The blocks with ones in place of their coefficients."""
+    return {s: sp.csr_array((np.ones(m.nnz), m.indices, m.indptr), shape=m.shape) for s, m in blocks.items()}
+
+
+def count_terms(chain: list[Source]) -> float:
+    """The number of terms of the expansion, before equal monomials are merged."""
+    counts: list[Array] = []
+    for source in chain:
+        paths = sum((m @ counts[s] for s, m in _patterns(source.blocks).items()), np.zeros(len(source.base)))
+        branches = (source.base != 0).astype(np.float64) + source.free
+        counts.append(branches * paths if counts else branches)
+    return float(counts[-1].sum())
+
+
+def norm_gradient(problem: DerivativeProblem, only: int | None = None, limit: float = TERMS) -> Polynomial:
+    """The polynomial of a problem with one row, or of one input (see `sources`)."""
+    chain = sources(problem, only)
+    count = count_terms(chain)
+    if count > limit:
+        raise LipoptError(
+            f"the polynomial has {count:.3g} terms, more than the {limit:.3g} the LP can take; use method 'sdp', or 'path-sum' if that is too slow"
+        )
+    pending: list[list[tuple[Array, Array, Array]]] = [[] for _ in chain]
+    last = len(chain[-1].base)
+    pending[-1].append((np.arange(last), np.ones(last), np.full((last, len(chain)), -1)))
+    variables = chain[-1].first + last
+    roundings = 0
+    for i in range(len(chain) - 1, -1, -1):
+        if not pending[i]:
+            continue
+        neuron, value, monomial = (np.concatenate(parts) for parts in zip(*pending[i], strict=True))
+        neuron, value, monomial, merged = _merge(neuron, value, monomial, variables)
+        neuron, value, monomial = _branch(chain[i], i, neuron, value, monomial)
+        roundings += merged + 3
+        if i == 0:
+            break
+        for source, matrix in chain[i].blocks.items():
+            pending[source].append(_extend(matrix, neuron, value, monomial))
+    _, value, monomial, merged = _merge(np.zeros(len(value), np.int64), value, monomial, variables)
+    monomial = np.sort(monomial, axis=1)
+    degree = max(1, int((monomial >= 0).sum(axis=1).max(initial=0)))
+    error = gamma(roundings + merged + 3) * _magnitude(chain) * 1.01 + _underflow(chain, count)
+    if not (np.isfinite(value).all() and np.isfinite(error)):
+        raise LipoptError("the products of the network's weights overflow; rescale the network")
+    return Polynomial(variables, monomial[:, -degree:], value, error)
+
+
+def _branch(source: Source, place: int, neuron: Array, value: Array, monomial: Array) -> tuple[Array, Array, Array]:
+    """Multiply by base + width x: a term without the variable where base is not zero, and one with it where it is free."""
+    constant, linear = source.base[neuron] != 0, source.free[neuron]
+    with_variable = monomial[linear]
+    with_variable[:, place] = source.first + neuron[linear]
+    return (
+        np.concatenate([neuron[constant], neuron[linear]]),
+        np.concatenate([value[constant] * source.base[neuron[constant]], value[linear] * source.width[neuron[linear]]]),
+        np.concatenate([monomial[constant], with_variable]),
+    )
+
+
+def _extend(matrix: sp.csr_array, neuron: Array, value: Array, monomial: Array) -> tuple[Array, Array, Array]:
+    """Every term times every coefficient of its neuron's row."""
+    lengths = np.diff(matrix.indptr)[neuron]
+    term = np.repeat(np.arange(len(neuron)), lengths)
+    entry = np.arange(len(term)) - np.repeat(np.cumsum(lengths) - lengths, lengths) + matrix.indptr[neuron][term]
+    return matrix.indices[entry].astype(np.int64), value[term] * matrix.data[entry], monomial[term]
+
+
+def _merge(neuron: Array, value: Array, monomial: Array, variables: int) -> tuple[Array, Array, Array, int]:
+    """Add up the terms with the same neuron and monomial; also the largest number of terms that became one."""
+    if len(neuron) == 0:
+        return neuron, value, monomial, 0
+    columns = [neuron, *monomial.T]
+    first, inverse = _distinct(columns, variables + 1)
+    total = np.bincount(inverse, value, len(first))
+    return neuron[first], total, monomial[first], int(np.bincount(inverse).max())
+
+
+def _distinct(columns: list[Array], base: int) -> tuple[Array, Array]:
+    """Where each distinct row occurs first, and the number of every row's distinct row; entries are -1 to base - 2."""
+    key, size = np.zeros(len(columns[0]), np.int64), 1
+    for column in columns:
+        if size > 2**62 // base:
+            key, size = np.unique(key, return_inverse=True)[1], len(key)
+        key, size = key * base + (column + 1), size * base
+    _, first, inverse = np.unique(key, return_index=True, return_inverse=True)
+    return first, inverse
+
+
+def _magnitude(chain: list[Source]) -> float:
+    """The sum of the absolute values of all terms, before merging."""
+    sums: list[Array] = []
+    for source in chain:
+        total = sum((abs(m) @ sums[s] for s, m in source.blocks.items()), np.zeros(len(source.base)))
+        sums.append((np.abs(source.base) + np.abs(source.width)) * (total if sums else 1.0))
+    return float(sums[-1].sum())
+
+
+def _underflow(chain: list[Source], count: float) -> float:
+    """A bound on what is lost where a product underflows: the factors that follow can enlarge it."""
+    with np.errstate(over="ignore"):
+        largest = np.prod(
+            [
+                max(1.0, float(np.abs(part).max(initial=0.0)))
+                for source in chain
+                for part in (source.base, source.width, *(m.data for m in source.blocks.values()))
+            ]
+        )
+        return float(2 * len(chain) * count * largest * TINY)

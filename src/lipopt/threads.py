@@ -1,0 +1,21 @@
+"""How many threads BLAS gets: one for small problems, where several cost more than they bring, far more on a busy machine."""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager, nullcontext
+from functools import cache
+from typing import Any
+
+from threadpoolctl import ThreadpoolController
+
+SMALL = 3000  # variables up to which one thread is faster than several
+
+
+@cache
+def _controller() -> ThreadpoolController:
+    return ThreadpoolController()
+
+
+def blas_threads(variables: int) -> AbstractContextManager[Any]:
+    """One BLAS thread for a problem of this size, or as many as there are."""
+    return _controller().limit(limits=1) if variables <= SMALL else nullcontext()
