@@ -17,7 +17,7 @@ import numpy as np
 
 from .data import check_labels, check_points
 from .domain import Ball
-from .engines import Chunk, Cluster, Processes
+from .engines import Chunk, Engine, engine
 from .errors import LipoptError
 from .local import Ask, Margins, Row, unknown_slopes
 from .methods import Method, find_method
@@ -31,7 +31,7 @@ from .sdp import SDP
 METHOD = SDP(gap=1e-3)  # ten times looser than for one problem: most problems need half the time
 LARGEST_CHUNK = 32  # points
 CHUNKS_PER_WORKER = 8
-ESTIMATES = 2**23  # numbers in the largest array when the work is estimated
+LARGEST_ARRAY = 2**23  # numbers, when all points are evaluated
 
 Progress: TypeAlias = Callable[[int, int, int], None]  # rows done, failed, all
 
@@ -72,17 +72,13 @@ def local_bounds(
         load(network), points, radius, labels=labels, output=output, margins=margins, certify=certify,
         certified_radius=certified_radius, norm=norm, clip=clip, method=method, time_limit=time_limit, samples=samples, seed=seed,
     )  # fmt: skip
-    if path is None:
-        rows = [row for part in questions.solve(engine(jobs, cluster), progress=progress) for row in part]
-    else:
-        questions.write(Path(path), engine(jobs, cluster), resume, progress)
-        rows = list(read_rows(path))
+    with engine(jobs, cluster) as where:
+        if path is None:
+            rows = [row for part in questions.solve(where, progress=progress) for row in part]
+        else:
+            questions.write(Path(path), where, resume, progress)
+            rows = list(read_rows(path))
     return sorted(rows, key=lambda row: row.point)
-
-
-def engine(jobs: int, cluster: str | None) -> Processes | Cluster:
-    """Where to solve."""
-    return Processes(jobs) if cluster is None else Cluster(cluster)
 
 
 @dataclass(frozen=True, eq=False)
@@ -117,7 +113,7 @@ class Questions:
         if labels is not None:
             classes = check_labels(network, labels, len(rows))
         else:
-            classes = np.atleast_2d(network.forward(rows)).argmax(axis=1)
+            classes = np.concatenate([np.atleast_2d(network.forward(part)).argmax(axis=1) for part in _parts(network, rows)])
         return Questions(network, rows, classes if labelled else None, ask)
 
     def only(self, start: int, stop: int) -> Questions:
@@ -144,7 +140,7 @@ class Questions:
             **settings,
         }
 
-    def write(self, path: Path, where: Processes | Cluster, resume: bool = False, progress: Progress | None = None) -> None:
+    def write(self, path: Path, where: Engine, resume: bool = False, progress: Progress | None = None) -> None:
         """Append the rows to a file, a whole point at a time."""
         header = self.header()
         records = Records.resume(path, header, self.rows_per_point) if resume else Records.create(path, header)
@@ -154,9 +150,7 @@ class Questions:
         finally:
             records.close()
 
-    def solve(
-        self, where: Processes | Cluster, done: frozenset[int] = frozenset(), progress: Progress | None = None
-    ) -> Iterator[list[Row]]:
+    def solve(self, where: Engine, done: frozenset[int] = frozenset(), progress: Progress | None = None) -> Iterator[list[Row]]:
         """The rows of the points that are not done, by chunks."""
         finished, failed, total = len(done) * self.rows_per_point, 0, len(self.points) * self.rows_per_point
         if progress:
@@ -174,9 +168,8 @@ class Questions:
         if len(left) == 0:
             return []
         largest = max(self.ask.radii, default=0.0)
-        widest = max(node.size for node in self.network.nodes)
-        parts = np.array_split(left, -(-len(left) * widest // ESTIMATES))
-        work = np.concatenate([unknown_slopes(self.network, self.points[part], largest) for part in parts])
+        parts = _parts(self.network, self.points[left])
+        work = np.concatenate([unknown_slopes(self.network, part, largest) for part in parts])
         left = left[np.argsort(-work, kind="stable")]
         size = int(np.clip(len(left) // (CHUNKS_PER_WORKER * max(1, workers)), 1, LARGEST_CHUNK))
         label = [None] * len(self.points) if self.labels is None else [int(y) for y in self.labels]
@@ -184,6 +177,12 @@ class Questions:
             [(self.first + int(k), self.points[k], label[k]) for k in left[start : start + size]]
             for start in range(0, len(left), size)
         ]
+
+
+def _parts(network: Network, points: Array) -> list[Array]:
+    """The points in parts that the whole network can be evaluated on at once."""
+    widest = max(node.size for node in network.nodes)
+    return np.array_split(points, -(-len(points) * widest // LARGEST_ARRAY))
 
 
 def _check(network: Network, ask: Ask, points: Array, labelled: bool) -> None:

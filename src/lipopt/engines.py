@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -156,8 +156,21 @@ class Cluster:
                 self._client.cancel(list(under_way))
 
     def close(self) -> None:
-        """Say goodbye to the scheduler."""
+        """Leave the cluster; it goes on."""
         self._client.close()
+
+
+Engine: TypeAlias = Processes | Cluster
+
+
+@contextmanager
+def engine(jobs: int, cluster: str | None) -> Iterator[Engine]:
+    """`jobs` processes here, or the cluster at an address."""
+    if cluster is None:
+        yield Processes(jobs)
+    else:
+        with closing(Cluster(cluster)) as where:
+            yield where
 
 
 def _version() -> str:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -37,6 +39,11 @@ class Summary:
     radii: tuple[RadiusSummary, ...]
     certified_radii: tuple[float, ...]
     failed: int
+
+    def to_json(self) -> str:
+        """The numbers, as one line of JSON."""
+        radii = [radius.numbers() for radius in self.radii]
+        return json.dumps({"radii": radii, "certified_radii": list(self.certified_radii), "failed": self.failed})
 
 
 def summarize(rows: Iterable[Row], outputs: int) -> Summary:
@@ -86,19 +93,22 @@ def _spread(name: str, values: Sequence[float]) -> dict[str, float | None]:
     return {f"median_{name}": float(np.median(values)), f"worst_{name}": max(values)}
 
 
-def plot(summary: Summary, path: str | Path) -> None:
-    """Histograms of the constants, one for every radius, and of the certified radii, as a picture."""
-    try:
-        from matplotlib.figure import Figure
-    except ImportError as error:
-        raise LipoptError("a picture needs matplotlib: pip install 'lipopt[plot]'") from error
-    figure = Figure(figsize=(7, 4), layout="constrained")
+def check_picture(path: Path) -> None:
+    """Refuse a picture that could not be drawn in the end."""
+    supported = _figure().canvas.get_supported_filetypes()
+    if path.suffix[1:] not in supported:
+        raise LipoptError(f"cannot draw a picture '{path}'; end its name in .{', .'.join(sorted(supported))}")
+
+
+def draw(summary: Summary, path: Path) -> None:
+    """Histograms of the constants, in a color for every radius, and of the certified radii."""
+    figure = _figure()
     panels = bool(summary.radii) + bool(summary.certified_radii)
     axes = iter(figure.subplots(1, max(1, panels), squeeze=False)[0])
     if summary.radii:
         left = next(axes)
-        everything = [u for radius in summary.radii for u in radius.uppers]
-        bins = np.histogram_bin_edges(everything, bins=min(50, max(10, len(everything) // 10)))
+        uppers = [u for radius in summary.radii for u in radius.uppers]
+        bins = np.histogram_bin_edges(uppers, bins=min(50, max(10, len(uppers) // 10)))
         for radius in summary.radii:
             left.hist(radius.uppers, bins=bins, alpha=0.6, label=f"radius {radius.radius:g}")
         left.set(xlabel="upper bound on the local Lipschitz constant", ylabel="problems")
@@ -109,5 +119,13 @@ def plot(summary: Summary, path: str | Path) -> None:
         right.set(xlabel="certified radius", ylabel="points")
     try:
         figure.savefig(path, dpi=150)
-    except (OSError, ValueError) as error:
-        raise LipoptError(f"cannot write the picture {path}: {error}") from error
+    except OSError as error:
+        raise LipoptError(f"cannot write the picture {path}: {error.strerror}") from error
+
+
+def _figure() -> Any:
+    try:
+        from matplotlib.figure import Figure
+    except ImportError as error:
+        raise LipoptError("a picture needs matplotlib: pip install 'lipopt[plot]'") from error
+    return Figure(figsize=(8, 4), layout="constrained")
