@@ -277,7 +277,7 @@ def local(
     network = load(model, activation=activation)
     questions = Questions.about(
         network,
-        read_points(data) / divide,
+        read_points(data, divide),
         _numbers(radius or "", "--radius"),
         labels=None if labels is None else read_labels(labels),
         output=output,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import io
 import zipfile
+from math import prod
 from pathlib import Path
 
 import numpy as np
@@ -18,9 +19,12 @@ POINT_NAMES = ("images", "data", "points", "x", "X")  # of the array to take fro
 LABEL_NAMES = ("labels", "y", "Y")
 
 
-def read_points(path: str | Path) -> Array:
-    """The array of points in a file, as it is stored."""
-    return _read(Path(path), POINT_NAMES)
+def read_points(path: str | Path, divide: float = 1.0) -> Array:
+    """The array of points in a file, divided by a number: 255 for bytes."""
+    if not 0 < divide < np.inf:
+        raise LipoptError(f"the data can be divided by a positive number, got {divide}")
+    stored = _read(Path(path), POINT_NAMES)
+    return stored / divide if stored.dtype.kind in "biuf" else stored
 
 
 def read_labels(path: str | Path) -> Array:
@@ -29,13 +33,16 @@ def read_labels(path: str | Path) -> Array:
 
 
 def check_points(network: Network, points: Array) -> Array:
-    """Points as rows of float64, from an array (points, inputs) or (points, *input shape)."""
+    """Points as rows of float64, from an array (points, inputs) or (points, *input shape).
+
+    Dimensions of size 1 do not matter. A network that takes flat inputs takes any shape of the right size."""
     values = np.asarray(points)
-    shapes = {(network.input_size,), tuple(network.input_shape), tuple(n for n in network.input_shape if n != 1)}
-    if values.dtype.kind not in "biuf" or values.ndim < 2 or tuple(values.shape[1:]) not in shapes:
+    shape, wanted = ([n for n in s if n != 1] for s in (values.shape[1:], network.input_shape))
+    fits = shape in (wanted, [network.input_size]) or (len(wanted) < 2 and prod(shape) == network.input_size)
+    if values.dtype.kind not in "biuf" or values.ndim < 2 or not fits:
         raise LipoptError(
-            f"the data has shape {values.shape} and type {values.dtype}; the network takes numbers, "
-            f"of shape (points, {', '.join(map(str, network.input_shape))}) or (points, {network.input_size})"
+            f"the data has shape {values.shape} and type {values.dtype}; the network takes numbers of shape "
+            f"(points, {', '.join(map(str, network.input_shape))}), or flat"
         )
     if len(values) == 0:
         raise LipoptError("the data holds no points")

@@ -24,7 +24,7 @@ from .threads import one_blas_thread
 Point: TypeAlias = tuple[int, Array, int | None]  # its number, itself, its label
 Chunk: TypeAlias = Sequence[Point]
 DIED = "the worker died while solving this point, more than once; it may need more memory than there is"
-CONNECT = 15  # seconds until a cluster has to answer
+CONNECT = 10.0  # seconds until a cluster has to answer
 AHEAD = 3  # chunks that wait on every thread of a cluster
 
 _network: Network | None = None  # of this worker process

@@ -42,7 +42,7 @@ class Records:
     def resume(path: Path, header: Mapping[str, Any], rows_per_point: int) -> Records:
         """The file of a run that ended early, without what was torn at its end; a new file if there is none."""
         try:
-            first = path.open("rb").readline() if path.exists() else b""
+            first = _first_line(path)
             if not first.endswith(b"\n"):
                 path.unlink(missing_ok=True)
                 return Records.create(path, header)
@@ -74,6 +74,13 @@ def read_rows(path: str | Path) -> Iterator[Row]:
         file.readline()
         for line in file:
             yield Row(**json.loads(line))
+
+
+def _first_line(path: Path) -> bytes:
+    if not path.exists():
+        return b""
+    with path.open("rb") as file:
+        return file.readline()
 
 
 def _check_header(line: bytes, path: Path, header: Mapping[str, Any]) -> None:
