@@ -15,6 +15,14 @@ def shor_value(problem: DerivativeProblem) -> float:
 
 
 def _value(problem: DerivativeProblem, inputs: list[int]) -> float:
+    cost, constant, matrices = shor_lmi(problem, inputs)
+    found = minimize_lmi(cost, constant, matrices, np.ones(len(cost), bool), tolerance=1e-11)
+    assert found is not None
+    return float(cost @ found)
+
+
+def shor_lmi(problem: DerivativeProblem, inputs: list[int]) -> tuple[np.ndarray, sp.csr_array, list[sp.csr_array]]:
+    """minimize cost.y such that constant + sum of y_i matrices[i] is positive semidefinite, y >= 0."""
     sizes = [len(inputs), *problem.sizes[1:]]
     start = np.cumsum([0, *sizes])
     total, rows = int(start[-1]), problem.outputs
@@ -50,6 +58,4 @@ def _value(problem: DerivativeProblem, inputs: list[int]) -> float:
             product = np.outer(left, right)
             matrices.append(sp.csr_array((product + product.T) / 2))
             cost.append(0.0)
-    found = minimize_lmi(np.array(cost), sp.csr_array(constant), matrices, np.ones(len(cost), bool), tolerance=1e-11)
-    assert found is not None
-    return float(np.dot(cost, found))
+    return np.array(cost), sp.csr_array(constant), matrices

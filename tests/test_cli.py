@@ -43,6 +43,11 @@ def test_info(run, model: str) -> None:
     data = json.loads(run("info", model, "--json")[1])
     assert data["hash"] == lipopt.load(model).hash
     assert [n["kind"] for n in data["nodes"]] == ["input", "affine", "relu", "affine"]
+    code, out, _ = run("info", model, "--pattern", "--degree", "3")
+    assert code == 0
+    assert "chordal" in out
+    data = json.loads(run("info", model, "--pattern", "--json")[1])
+    assert [row["pattern"] for row in data["patterns"]] == ["paths", "output", "input", "chordal", "full"]
 
 
 def test_bound_prints_upper_and_lower(run, model: str) -> None:
@@ -118,6 +123,10 @@ def test_bad_input_is_one_line_and_exit_code_2(run, model: str, tmp_path: Path) 
         ("bound", model, "--margin", "1"),
         ("bound", model, "--margin", "1,1"),
         ("bound", model, "--method", "nope"),
+        ("bound", model, "--method", "path-sum", "--pattern", "input"),
+        ("bound", model, "--method", "lipopt-3", "--pattern", "nope"),
+        ("bound", model, "--method", "lipopt-1"),
+        ("bound", model, "--device", "nowhere"),
         ("bound", model, "--center", center),
         ("bound", model, "--center", center, "--radius", "-1"),
         ("bound", model, "--center", center, "--radius", "nan"),

@@ -103,6 +103,6 @@ def test_bad_sources(tmp_path: Path) -> None:
 
 def test_public_names() -> None:
     assert set(lipopt.__all__) == {
-        "Ball", "Box", "LipoptError", "LowerBound", "Network", "Result", "bound", "compare", "load", "lower_bound", "read_vnnlib",
+        "Ball", "Box", "LiPopt", "LipoptError", "LowerBound", "Network", "Result", "bound", "compare", "load", "lower_bound", "read_vnnlib", "SDP",
     }  # fmt: skip
     assert all(getattr(lipopt, name) is not None for name in lipopt.__all__)

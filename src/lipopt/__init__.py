@@ -7,13 +7,17 @@ if TYPE_CHECKING:
     from .api import bound, compare, lower_bound
     from .domain import Ball, Box, read_vnnlib
     from .errors import LipoptError
+    from .krivine import LiPopt
     from .network import Network
     from .readers import load
     from .result import LowerBound, Result
+    from .sdp import SDP
 
 __all__ = [
+    "SDP",
     "Ball",
     "Box",
+    "LiPopt",
     "LipoptError",
     "LowerBound",
     "Network",
@@ -29,9 +33,11 @@ _HOME = {
     "api": ("bound", "compare", "lower_bound"),
     "domain": ("Ball", "Box", "read_vnnlib"),
     "errors": ("LipoptError",),
+    "krivine": ("LiPopt",),
     "network": ("Network",),
     "readers": ("load",),
     "result": ("LowerBound", "Result"),
+    "sdp": ("SDP",),
 }
 _MODULE = {name: module for module, names in _HOME.items() for name in names}
 

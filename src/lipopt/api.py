@@ -5,16 +5,16 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
 import numpy as np
 import scipy.sparse as sp
 
-from . import baselines, sdp, shor  # noqa: F401  (importing a method registers it)
+from . import auto, shor  # noqa: F401  (importing a method registers it)
 from .domain import Ball, Box, Domain
 from .errors import LipoptError
 from .lower import Sample, pop_lower_bound, sample
-from .methods import REGISTER, Method, Task, UpperBound, find_method, register
+from .methods import REGISTER, Method, Task, find_method
 from .network import Affine, Network
 from .presolve import presolve, split_rows
 from .problem import NORMS, DerivativeProblem, Norm, derivative_problem, output_matrix, slope_ranges
@@ -108,19 +108,6 @@ def lower_bound(
     point = () if best is None else tuple(float(v) for v in best.point)
     seconds = time.perf_counter() - start
     return LowerBound(0.0 if best is None else best.value, pop, point, seconds, **question.labels)
-
-
-@register("auto")
-@dataclass(frozen=True)
-class Auto:
-    """The smaller of the two baselines."""
-
-    name: ClassVar[str] = "auto"
-
-    def __call__(self, task: Task) -> UpperBound:
-        found = {method.name: method(task) for method in (baselines.Product(), baselines.PathSum())}
-        best = min(found, key=lambda name: found[name].value)
-        return replace(found[best], details={**found[best].details, "chosen": best})
 
 
 @dataclass(frozen=True, eq=False)

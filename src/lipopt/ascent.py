@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-MEMORY = 20
+MEMORY = 10
 SHORTEST = 1e-8  # a step shorter than this ends the search: the point is optimal up to rounding
 
 

@@ -6,7 +6,7 @@ import json
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -87,33 +87,44 @@ def info(
     box: BoxOption = None,
     vnnlib: VnnlibOption = None,
     activation: ActivationOption = "relu",
+    pattern: Annotated[bool, typer.Option("--pattern", help="also the sizes of the LP's sparsity patterns")] = False,
+    degree: Annotated[int | None, typer.Option("--degree", help="degree for --pattern  [default: the depth]")] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Show a network: its layers, and what presolve leaves of the derivative problem."""
     from . import tables
     from .presolve import presolve
     from .problem import derivative_problem, output_matrix, slope_ranges
+    from .sparsity import pattern_sizes
 
     ask = _Question(model, norm, output, margin, all_outputs, center, radius, clip, box, vnnlib, activation)
     network, options = ask.network(), ask.options()
     outputs = output_matrix(network, options["output"], options["margin"])
     raw = derivative_problem(network, slope_ranges(network, options["domain"]), options["norm"], outputs)
     solved = presolve(raw)
+    degree = len(solved.layers) + 1 if degree is None else degree
+    sizes = pattern_sizes(solved, degree) if pattern else []
     if as_json:
         counts = {"neurons": solved.neurons, "layers": len(solved.layers), "coefficients": solved.nonzeros}
         shape = {"hash": network.hash, "input_shape": network.input_shape, "outputs": network.output_size}
-        print(json.dumps({**shape, "nodes": tables.node_rows(network), "presolved": counts}))
+        print(
+            json.dumps({**shape, "nodes": tables.node_rows(network), "presolved": counts, "patterns": [asdict(s) for s in sizes]})
+        )
         return
     console = _console()
     console.print(tables.network_line(network), style="bold", highlight=False)
     console.print(tables.network_table(network))
     console.print(tables.presolve_line(raw, solved), highlight=False)
+    if sizes:
+        console.print(tables.patterns_table(sizes, degree))
 
 
 @app.command()
 def bound(
     model: Model,
-    method: Annotated[str, typer.Option("--method", "-m", help="name of a method")] = "auto",
+    method: Annotated[str, typer.Option("--method", "-m", help="name of a method; `lipopt compare` shows them")] = "auto",
+    pattern: Annotated[str | None, typer.Option("--pattern", help="sparsity pattern of the LP methods")] = None,
+    device: Annotated[str | None, typer.Option("--device", help="torch device of the SDP methods, such as cuda")] = None,
     norm: NormOption = NormName.linf,
     output: OutputOption = 0,
     margin: MarginOption = None,
@@ -133,11 +144,19 @@ def bound(
     """Bound the Lipschitz constant from above, with a lower bound beside it."""
     from . import tables
     from .api import bound as run
+    from .methods import find_method
 
+    given = {name: value for name, value in (("pattern", pattern), ("device", device)) if value is not None}
     ask = _Question(model, norm, output, margin, all_outputs, center, radius, clip, box, vnnlib, activation)
     with _progress(quiet or as_json) as progress:
         result = run(
-            ask.network(), method=method, time_limit=time_limit, seed=seed, samples=samples, progress=progress, **ask.options()
+            ask.network(),
+            method=find_method(method, **given),
+            time_limit=time_limit,
+            seed=seed,
+            samples=samples,
+            progress=progress,
+            **ask.options(),
         )
     if as_json:
         print(result.to_json())

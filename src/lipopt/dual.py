@@ -8,8 +8,10 @@ in the variables (t, z, w). If tau >= 0 and S is positive semidefinite, then at 
 
     w.C x <= sum_k mu_k w_k^2 + sum_j delta_j t_j^2      for every w, so      |C x| <= mu + sum_j delta_j.
 
-One row, or the Euclidean norm of several: the same mu for all, counted once. The sum of the absolute values of rows (l1):
-one mu a row. delta: one for every input (linf), or one for all (l2), counted once.
+One row, or the Euclidean norm of several: the same mu for all, counted once. delta: one for every input (linf), or one for
+all (l2), counted once. For l1, t is one of the unit vectors: S is asked to be positive semidefinite for every input on its
+own, without the others, and mu + delta_j is the bound for input j. There |C x| is the sum of the absolute values of rows,
+and every row has its own mu.
 
 S is sparse in blocks, one block for every pair of layers that interact. Eliminating variables from the output to the
 input (a block Cholesky factorization) keeps it so, and leaves one condition on the inputs, diag(delta) >= K, which
@@ -27,7 +29,7 @@ import numpy as np
 
 from .backend import Backend
 from .problem import DerivativeProblem
-from .rounding import TINY, Array, gamma, terms, up_float
+from .rounding import TINY, Array, gamma, terms, up
 
 Parts: TypeAlias = dict[tuple[int, int], Any]  # blocks (i, j), i >= j, of a symmetric matrix; source numbers, the output last
 
@@ -35,14 +37,15 @@ POWER = 30  # power iterations for the multipliers of one layer
 LARGEST = 1e3  # give up when a block needs multipliers inflated by more than this
 STIFF = 1e5  # tau of a neuron with known slope, relative to what it has to outweigh
 FLOOR = 1e-9  # the smallest delta and tau, relative to the usual
+EASY = 100.0  # what delta is multiplied by for inputs that a proof is not about
 SMALLEST = 1e-150  # what is divided by is kept above this
 
 
 @dataclass(frozen=True, eq=False)
 class Hint:
-    """Multipliers in floating point, for mu = rows / 4: `bound` is the square root of the sum of delta."""
+    """Multipliers in floating point, for mu = rows / 4, and the squares of the bounds they give: one, or for l1 one an input."""
 
-    bound: float
+    squares: Array
     rows: Array
     delta: Array
     tau: list[Array]
@@ -58,10 +61,10 @@ class Multipliers:
     tau: list[Array]
 
     @property
-    def bound(self) -> float:
-        """mu + sum of delta, rounded up."""
-        total = float(np.sum(self.mu)) + float(self.delta.sum())
-        return up_float(total, np.size(self.mu) + self.delta.size)
+    def bounds(self) -> Array:
+        """mu + sum of delta, rounded up; for l1 (an array mu), sum of mu + delta for every input."""
+        total = np.sum(self.mu) + (self.delta if np.ndim(self.mu) else self.delta.sum(keepdims=True))
+        return up(total, np.size(self.mu) + self.delta.size)
 
 
 class Dual:
@@ -73,6 +76,7 @@ class Dual:
         self.objective = {s: backend.dense(m) for s, m in problem.objective.items()}
         self.sizes = [*problem.sizes, problem.outputs]
         self.last = len(self.sizes) - 1
+        self.separate = problem.norm == "l1"  # then part (0, 0) is a diagonal, kept as a vector
 
     def fit(self, rows: Array, x: list[Any], inflation: float) -> Hint | None:
         """Multipliers near the best ones for vectors x (by source, feasible), with mu = rows / 4: feasible up to rounding.
@@ -94,17 +98,24 @@ class Dual:
             if self._eliminate(parts, i) is None:
                 return None
             fitted.append(self.backend.numpy(tau))
-        enough = self._outweigh(parts[0, 0], self._best_delta(parts[0, 0], x[0]), 1.0)
-        if enough is None:
+        delta = self._enough_delta(parts[0, 0], x[0])
+        if delta is None:
             return None
-        delta = self.backend.numpy(enough)[: None if self.problem.norm == "linf" else 1] * (1 + inflation)
-        square = float(delta.sum())
-        return Hint(square**0.5, rows, delta, fitted[::-1], inflation) if 0 < square < np.inf else None
+        delta = delta * (1 + inflation)
+        squares = delta if self.separate else delta.sum(keepdims=True)
+        good = ((squares > 0) & (squares < np.inf)).all()
+        return Hint(squares, rows, delta, fitted[::-1], inflation) if good else None
 
-    def prove(self, hint: Hint) -> Multipliers | None:
-        """The multipliers of a hint, scaled to equal mu and delta, if they can be proved."""
-        mu: float | Array = hint.bound / 2 if self.problem.norm != "l1" else hint.bound / 2 * hint.rows
-        found = Multipliers(mu, hint.delta / (2 * hint.bound), [t / (2 * hint.bound) for t in hint.tau])
+    def prove(self, hint: Hint, bound: float) -> Multipliers | None:
+        """The multipliers of a hint, scaled to give `bound`, if they can be proved.
+
+        For l1 that is the bound for every input that needs no more; the others get a delta that is easy to prove."""
+        if self.separate:
+            delta = np.where(hint.delta <= bound**2 * (1 + 1e-12), np.maximum(hint.delta, bound**2), EASY * hint.delta)
+            mu: float | Array = bound / 2 * hint.rows
+        else:
+            delta, mu = hint.delta, bound / 2
+        found = Multipliers(mu, delta / (2 * bound), [t / (2 * bound) for t in hint.tau])
         return found if self.is_proved(found) else None
 
     def is_proved(self, multipliers: Multipliers) -> bool:
@@ -118,16 +129,16 @@ class Dual:
         for i, tau in enumerate(multipliers.tau, start=1):
             self._add_layer(parts, i, array(tau))
         _add_diagonal(self._part(parts, 0, 0), array(delta))
-        diagonal = [self.backend.numpy(parts[i, i].diagonal()) for i in range(len(sizes))]
+        diagonal = [self.backend.numpy(_diagonal(parts[i, i])) for i in range(len(sizes))]
         if not all((d > 0).all() for d in diagonal):
             return False
         scale = [2.0 ** -np.round(np.log2(d) / 2) for d in diagonal]
         for (i, j), part in parts.items():
-            part *= array(scale[i])[:, None]
+            part *= array(scale[i]) if part.ndim == 1 else array(scale[i])[:, None]
             part *= array(scale[j])
         assembly = self._assembly_error(mu, delta, multipliers.tau, scale)
         size = sum(float((part * part).sum()) * (1 if i == j else 2) for (i, j), part in parts.items()) ** 0.5
-        trace = sum(float(parts[i, i].diagonal().sum()) for i in range(len(sizes)))
+        trace = sum(float(_diagonal(parts[i, i]).sum()) for i in range(len(sizes)))
         products = gamma(sum(sizes) + 4)
         shift = 1.1 * assembly + 3 * products * (trace + size) + sum(sizes) ** 2 * TINY
         for i in range(len(sizes)):
@@ -157,7 +168,7 @@ class Dual:
                 shared = [k for k in range(i, self.last + 1) if (i, k) in factor and (j, k) in factor]
                 if not shared and (i, j) not in parts:
                     continue
-                rest = sum(factor[i, k] @ factor[j, k].T for k in shared)
+                rest = sum(_product(factor[i, k], factor[j, k], self.separate and i == 0) for k in shared)
                 rest = parts[i, j] - rest if (i, j) in parts else rest
                 square += float((rest * rest).sum()) * (1 if i == j else 2)
         return square**0.5, weight
@@ -185,7 +196,8 @@ class Dual:
 
     def _part(self, parts: Parts, i: int, j: int) -> Any:
         if (i, j) not in parts:
-            parts[i, j] = self.backend.zeros((self.sizes[i], self.sizes[j]))
+            diagonal = self.separate and i == 0
+            parts[i, j] = self.backend.zeros((self.sizes[i],) if diagonal else (self.sizes[i], self.sizes[j]))
         return parts[i, j]
 
     def _add_output(self, parts: Parts, mu: Array) -> None:
@@ -206,18 +218,21 @@ class Dual:
             if np.any(layer.lower * layer.upper):
                 for q, other in blocks[place:]:
                     self._part(parts, s, q)
-                    parts[s, q] += m.T @ (square * other)
+                    parts[s, q] += _product(m.T, (square * other).T, self.separate and s == 0)
 
     def _eliminate(self, parts: Parts, k: int) -> dict[int, Any] | None:
         """Eliminate source k: its columns of L, by source; `parts` becomes the Schur complement. None if k is not definite."""
-        root = self.backend.cholesky(parts.pop((k, k)))
+        diagonal = parts.pop((k, k))
+        if diagonal.ndim == 1:
+            return {k: diagonal**0.5} if bool((diagonal > 0).all()) else None
+        root = self.backend.cholesky(diagonal)
         if root is None:
             return None
         columns = {j: self.backend.solve_lower(root, parts.pop((k, j))).T for j in range(k) if (k, j) in parts}
         for i, left in columns.items():
             for j, right in columns.items():
                 if j <= i:
-                    parts[i, j] = self._part(parts, i, j) - left @ right.T
+                    parts[i, j] = self._part(parts, i, j) - _product(left, right, self.separate and i == 0)
         return {k: root, **columns}
 
     def _best_tau(self, parts: Parts, i: int, x: list[Any]) -> Any:
@@ -236,13 +251,18 @@ class Dual:
         usual = min(float(np.median(tau)), stiff)
         return array(np.clip(tau, np.maximum(self.backend.numpy(needed), FLOOR * usual), stiff))
 
-    def _best_delta(self, rest: Any, t: Any) -> Any:
-        """delta = |g| for g = the gradient of the quadratic form that is left, at its maximum over t."""
+    def _enough_delta(self, rest: Any, t: Any) -> Array | None:
+        """delta = |g|, g the gradient of the quadratic form that is left, at its maximum over t; then raised as needed."""
+        if self.separate:
+            return np.maximum(-self.backend.numpy(rest), SMALLEST)
         for _ in range(POWER):
             g = rest @ t
             sizes = _sizes(g) if self.problem.norm == "linf" else 0 * _sizes(g) + (g * g).sum() ** 0.5
             t = g / -(sizes + SMALLEST)[:, None]
-        return sizes + FLOOR * sizes.mean() + SMALLEST
+        enough = self._outweigh(rest, sizes + FLOOR * sizes.mean() + SMALLEST, 1.0)
+        if enough is None:
+            return None
+        return self.backend.numpy(enough)[: None if self.problem.norm == "linf" else 1]
 
     def _outweigh(self, rest: Any, diagonal: Any, margin: float) -> Any | None:
         """`diagonal`, scaled up by no more than is needed for diag(diagonal) + rest to be positive definite (times `margin`)."""
@@ -266,9 +286,21 @@ class Dual:
         return diagonal * (1 + margin * high)
 
 
+def _product(left: Any, right: Any, diagonal: bool) -> Any:
+    """left @ right.T, or its diagonal alone."""
+    return (left * right).sum(-1) if diagonal and left.ndim > 1 else left * right if diagonal else left @ right.T
+
+
+def _diagonal(matrix: Any) -> Any:
+    return matrix if matrix.ndim == 1 else matrix.diagonal()
+
+
 def _add_diagonal(matrix: Any, values: Any) -> None:
-    index = np.arange(matrix.shape[0])
-    matrix[index, index] += values
+    if matrix.ndim == 1:
+        matrix += values
+    else:
+        index = np.arange(matrix.shape[0])
+        matrix[index, index] += values
 
 
 def _sizes(vectors: Any) -> Any:

@@ -12,8 +12,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
-from typing import Any, Literal, Protocol, TypeAlias, TypeVar
+from dataclasses import dataclass, field, fields, is_dataclass, replace
+from typing import Any, Literal, Protocol, TypeAlias, TypeVar, cast
 
 from .errors import LipoptError
 from .problem import DerivativeProblem
@@ -75,12 +75,17 @@ def register(name: str) -> Callable[[M], M]:
     return add
 
 
-def find_method(method: str | Method) -> Method:
-    """The method of that name, or the settings object itself."""
-    if not isinstance(method, str):
-        if not callable(method) or not hasattr(method, "name"):
-            raise LipoptError(f"a method is a name or a settings object, got {method!r}")
-        return method
+def find_method(method: str | Method, **settings: Any) -> Method:
+    """The method of that name, or the settings object itself, with some of its settings changed."""
+    found = _by_name(method) if isinstance(method, str) else method
+    if isinstance(found, type) or not callable(found) or not is_dataclass(found):
+        raise LipoptError(f"a method is a name or a settings object, got {method!r}")
+    if unknown := set(settings) - {f.name for f in fields(found)}:
+        raise LipoptError(f"method '{found.name}' has no setting '{unknown.pop()}'")
+    return cast(Method, replace(found, **settings)) if settings else found
+
+
+def _by_name(method: str) -> Method:
     if method in REGISTER:
         return REGISTER[method]()
     stem, _, argument = method.rpartition("-")

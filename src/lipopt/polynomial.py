@@ -8,13 +8,14 @@ The variables are mapped to [0, 1]: t = 2x - 1, s = l + (u - l) x. A slope that 
 of C under the l1 norm bring a sign r = 2x - 1 each: |C x|_1 = max r.C x; then t = e_j needs no sign of its own.
 Variables are numbered t first, then the neurons layer by layer, then the rows.
 
-Paths are expanded from the output back to the inputs, a layer at a time. `error` bounds the sum of the errors of all coefficients,
-and so the error of p anywhere on the cube: n roundings are off by gamma(n) times the sum of the absolute values of the terms.
+Paths are expanded from the output back to the inputs, a layer at a time. `error` bounds the sum of the errors of all
+coefficients, and so that of p anywhere on the cube: n roundings are off by gamma(n) times the absolute values of the terms.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
@@ -28,7 +29,7 @@ TERMS = 4_000_000  # the largest number of terms that is expanded
 
 @dataclass(frozen=True, eq=False)
 class Polynomial:
-    """The sum of coefficients[i] times the product of the variables in monomials[i]: ascending, -1 in the places left over, those first."""
+    """The sum of coefficients[i] times the variables in monomials[i]: ascending, -1 in the places left over, those first."""
 
     variables: int
     monomials: Array
@@ -43,6 +44,14 @@ class Polynomial:
         """The value at a point of the cube."""
         padded = np.append(x, 1.0)  # place -1
         return float(self.coefficients @ padded[self.monomials].prod(axis=1))
+
+
+class Terms(NamedTuple):
+    """Terms of the expansion: the neuron whose slope comes next, the product so far, and its variables, a column per source."""
+
+    neuron: Array
+    value: Array
+    monomial: Array
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,16 +70,20 @@ class Source:
 
 
 def sources(problem: DerivativeProblem, only: int | None = None) -> list[Source]:
-    """t, the layers and the rows as factors of monomials; with `only`, t = +-e_j for that input, and what it does not reach is cut off."""
+    """t, the layers and the rows as factors of monomials; with `only`, those that t = +-e_j reaches for that input."""
     if problem.outputs > 1 and only is None:
-        raise LipoptError("a polynomial of several outputs needs the l1 norm and one input; bound the outputs one at a time, or use method 'sdp'")
+        raise LipoptError(
+            "the polynomial of several outputs needs the l1 norm and one input; bound one output at a time, or use method 'sdp'"
+        )
     signs = problem.outputs > 1
     ones = np.ones(problem.inputs)
     reached = [ones > 0 if only is None else np.arange(problem.inputs) == only]
     result = [Source(0, ones if signs else -ones, 0 * ones if signs else 2 * ones, {})]
     rows = np.ones(problem.outputs)
     ranges = [(layer.lower, layer.upper - layer.lower) for layer in problem.layers]
-    for blocks, (base, width) in zip(problem.all_blocks(), [*ranges, (-rows, 2 * rows) if signs else (rows, 0 * rows)], strict=True):
+    for blocks, (base, width) in zip(
+        problem.all_blocks(), [*ranges, (-rows, 2 * rows) if signs else (rows, 0 * rows)], strict=True
+    ):
         cut = {source: _cut(matrix, reached[source]) for source, matrix in blocks.items()}
         reached.append(sum((matrix @ reached[source] for source, matrix in _patterns(cut).items()), np.zeros(len(base))) > 0)
         result.append(Source(result[-1].first + len(result[-1].base), base, width, cut))
@@ -98,31 +111,28 @@ def count_terms(chain: list[Source]) -> float:
     return float(counts[-1].sum())
 
 
+@np.errstate(over="ignore", invalid="ignore")  # what overflows is refused at the end
 def norm_gradient(problem: DerivativeProblem, only: int | None = None, limit: float = TERMS) -> Polynomial:
     """The polynomial of a problem with one row, or of one input (see `sources`)."""
     chain = sources(problem, only)
     count = count_terms(chain)
     if count > limit:
         raise LipoptError(
-            f"the polynomial has {count:.3g} terms, more than the {limit:.3g} the LP can take; use method 'sdp', or 'path-sum' if that is too slow"
+            f"the polynomial has {count:.3g} terms, more than the {limit:.3g} the LP can take; "
+            "use method 'sdp', or 'path-sum' if that is too slow"
         )
-    pending: list[list[tuple[Array, Array, Array]]] = [[] for _ in chain]
-    last = len(chain[-1].base)
-    pending[-1].append((np.arange(last), np.ones(last), np.full((last, len(chain)), -1)))
-    variables = chain[-1].first + last
+    last, variables = len(chain[-1].base), chain[-1].first + len(chain[-1].base)
+    empty = Terms(np.empty(0, np.int64), np.empty(0), np.empty((0, len(chain)), np.int64))
+    pending = [[empty] for _ in chain]
+    pending[-1].append(Terms(np.arange(last), np.ones(last), np.full((last, len(chain)), -1)))
     roundings = 0
     for i in range(len(chain) - 1, -1, -1):
-        if not pending[i]:
-            continue
-        neuron, value, monomial = (np.concatenate(parts) for parts in zip(*pending[i], strict=True))
-        neuron, value, monomial, merged = _merge(neuron, value, monomial, variables)
-        neuron, value, monomial = _branch(chain[i], i, neuron, value, monomial)
+        terms, merged = _merge(Terms(*map(np.concatenate, zip(*pending[i], strict=True))), variables)
+        terms = _branch(chain[i], i, terms)
         roundings += merged + 3
-        if i == 0:
-            break
         for source, matrix in chain[i].blocks.items():
-            pending[source].append(_extend(matrix, neuron, value, monomial))
-    _, value, monomial, merged = _merge(np.zeros(len(value), np.int64), value, monomial, variables)
+            pending[source].append(_extend(matrix, terms))
+    (_, value, monomial), merged = _merge(terms._replace(neuron=np.zeros_like(terms.neuron)), variables)
     monomial = np.sort(monomial, axis=1)
     degree = max(1, int((monomial >= 0).sum(axis=1).max(initial=0)))
     error = gamma(roundings + merged + 3) * _magnitude(chain) * 1.01 + _underflow(chain, count)
@@ -131,34 +141,32 @@ def norm_gradient(problem: DerivativeProblem, only: int | None = None, limit: fl
     return Polynomial(variables, monomial[:, -degree:], value, error)
 
 
-def _branch(source: Source, place: int, neuron: Array, value: Array, monomial: Array) -> tuple[Array, Array, Array]:
+def _branch(source: Source, place: int, terms: Terms) -> Terms:
     """Multiply by base + width x: a term without the variable where base is not zero, and one with it where it is free."""
-    constant, linear = source.base[neuron] != 0, source.free[neuron]
-    with_variable = monomial[linear]
-    with_variable[:, place] = source.first + neuron[linear]
-    return (
-        np.concatenate([neuron[constant], neuron[linear]]),
-        np.concatenate([value[constant] * source.base[neuron[constant]], value[linear] * source.width[neuron[linear]]]),
-        np.concatenate([monomial[constant], with_variable]),
+    constant, linear = (Terms(*(part[mask[terms.neuron]] for part in terms)) for mask in (source.base != 0, source.free))
+    linear.monomial[:, place] = source.first + linear.neuron
+    factors = (source.base[constant.neuron], source.width[linear.neuron])
+    return Terms(
+        np.concatenate([constant.neuron, linear.neuron]),
+        np.concatenate([constant.value, linear.value]) * np.concatenate(factors),
+        np.concatenate([constant.monomial, linear.monomial]),
     )
 
 
-def _extend(matrix: sp.csr_array, neuron: Array, value: Array, monomial: Array) -> tuple[Array, Array, Array]:
+def _extend(matrix: sp.csr_array, terms: Terms) -> Terms:
     """Every term times every coefficient of its neuron's row."""
-    lengths = np.diff(matrix.indptr)[neuron]
-    term = np.repeat(np.arange(len(neuron)), lengths)
-    entry = np.arange(len(term)) - np.repeat(np.cumsum(lengths) - lengths, lengths) + matrix.indptr[neuron][term]
-    return matrix.indices[entry].astype(np.int64), value[term] * matrix.data[entry], monomial[term]
+    lengths = np.diff(matrix.indptr)[terms.neuron]
+    term = np.repeat(np.arange(len(lengths)), lengths)
+    entry = np.arange(len(term)) - np.repeat(np.cumsum(lengths) - lengths, lengths) + matrix.indptr[terms.neuron][term]
+    return Terms(matrix.indices[entry].astype(np.int64), terms.value[term] * matrix.data[entry], terms.monomial[term])
 
 
-def _merge(neuron: Array, value: Array, monomial: Array, variables: int) -> tuple[Array, Array, Array, int]:
+def _merge(terms: Terms, variables: int) -> tuple[Terms, int]:
     """Add up the terms with the same neuron and monomial; also the largest number of terms that became one."""
-    if len(neuron) == 0:
-        return neuron, value, monomial, 0
-    columns = [neuron, *monomial.T]
-    first, inverse = _distinct(columns, variables + 1)
-    total = np.bincount(inverse, value, len(first))
-    return neuron[first], total, monomial[first], int(np.bincount(inverse).max())
+    first, inverse = _distinct([terms.neuron, *terms.monomial.T], variables + 1)
+    total = np.bincount(inverse, terms.value, len(first))
+    merged = int(np.bincount(inverse).max(initial=0))
+    return Terms(terms.neuron[first], total, terms.monomial[first]), merged
 
 
 def _distinct(columns: list[Array], base: int) -> tuple[Array, Array]:
@@ -183,12 +191,6 @@ def _magnitude(chain: list[Source]) -> float:
 
 def _underflow(chain: list[Source], count: float) -> float:
     """A bound on what is lost where a product underflows: the factors that follow can enlarge it."""
-    with np.errstate(over="ignore"):
-        largest = np.prod(
-            [
-                max(1.0, float(np.abs(part).max(initial=0.0)))
-                for source in chain
-                for part in (source.base, source.width, *(m.data for m in source.blocks.values()))
-            ]
-        )
-        return float(2 * len(chain) * count * largest * TINY)
+    parts = [part for source in chain for part in (source.base, source.width, *(m.data for m in source.blocks.values()))]
+    largest = np.prod([max(1.0, float(np.abs(part).max(initial=0.0))) for part in parts])
+    return float(2 * len(chain) * count * largest * TINY)

@@ -3,18 +3,19 @@
     vectors rounded to slopes <= POP optimum <= |C X| at the optimum = mu + sum of delta <= the bound that is reported
 
 Rounds of ascent alternate with the dual (dual.py), until the two are within the gap, nothing improves, or time is up.
-What is reported is always proved; if nothing can be proved, that is the path sum. The rank starts at 24 or less and is
+What is reported is always proved; if nothing can be proved, that is the path sum. The rank starts at 16 or less and is
 raised when the ascent ends with the gap still open, up to sqrt(2 n) + 1 for n variables: some optimum has that rank.
 
-For l1 the optimum is a maximum over inputs: a batch of problems that share everything but t. An input whose path sum is
-below what is already proved for others is left out.
+For l1 the optimum is a maximum over inputs: batches of problems that share everything but t, those with the largest path
+sums first. Multipliers found for one input prove bounds for all; an input that is settled that way is not searched.
 """
 
 from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from contextlib import nullcontext
+from dataclasses import dataclass, field, replace
 from math import ceil, sqrt
 from typing import Any, ClassVar
 
@@ -31,7 +32,7 @@ from .rounding import Array, up, up_float
 from .threads import blas_threads
 from .vector_network import State, VectorNetwork
 
-FIRST_RANK = 24  # of a large problem
+FIRST_RANK = 16  # of a large problem
 POWER = 30  # power iterations before the first look at the dual
 STAGES = (50, 100, 200)  # L-BFGS iterations between looks at the dual; the last repeats
 MOST_STAGES = 30
@@ -39,7 +40,7 @@ STALLED = 1e-10  # relative gain of a stage that counts as none
 INFLATIONS = (1e-9, 1e-6, 1e-4, 1e-3, 1e-2)  # of the multipliers, to make the dual definite
 HYPERPLANES = 32  # to round the vectors with; fewer on problems with more than ROUNDING_WORK / HYPERPLANES coefficients
 ROUNDING_WORK = 200_000_000
-BATCH = 64  # inputs solved together for l1
+BATCH = 8  # inputs solved together for l1
 LARGEST_BLOCK = 20_000  # order of the largest dense block of the dual
 
 
@@ -66,43 +67,47 @@ class SDP:
             return UpperBound(_linear_norm(problem))
         if max(problem.sizes) > LARGEST_BLOCK:
             raise LipoptError(f"the SDP needs dense blocks of order {max(problem.sizes)}; it takes up to {LARGEST_BLOCK}")
-        with blas_threads(sum(problem.sizes)):
+        with blas_threads(sum(problem.sizes)) if self.device is None else nullcontext():
             if problem.norm == "l1":
                 return self._maximum_over_inputs(task, arrays)
-            case = _Case(problem, Dual(problem, arrays), path_sum_bound(replace(problem, slack=0.0)))
             network = VectorNetwork(problem, arrays)
+            case = _Case(Dual(problem, arrays), path_sum_bound(replace(problem, slack=0.0)))
             state = self._search(network, [case], task)
-            return _upper_bound(task, case.proved(), _rounded(network, state, task), case.proof, _details([case], state))
+            value, proof = case.proved()
+            return _upper_bound(task, value, _rounded(network, state, task), proof, _details(case.value, state))
 
     def _maximum_over_inputs(self, task: Task, arrays: Backend) -> UpperBound:
-        """l1: batches of inputs by falling path sum, until no input that is left can matter."""
-        problem = task.problem
+        """l1: the inputs with the largest path sums first. A proof for one holds for others too; those need no search."""
+        problem, dual = task.problem, Dual(task.problem, arrays)
         sums = up(path_sum_rows(problem).sum(axis=0), problem.outputs)
-        order = np.argsort(-sums, kind="stable")
-        value = low = 0.0
-        details: dict[str, Any] = {}
-        proofs: dict[int, Multipliers] = {}
-        for start in range(0, problem.inputs, BATCH):
-            batch = [int(j) for j in order[start : start + BATCH] if sums[j] > value]
-            if not batch:
-                break
-            cases = [_Case(p, Dual(p, arrays), float(sums[j])) for j in batch for p in [_one_input(problem, j)]]
-            network = VectorNetwork(problem, arrays, np.array(batch))
+        left = np.argsort(-sums, kind="stable")
+        value = low = primal = 0.0
+        proofs: list[Multipliers] = []
+        while len(left):
+            cases = [_Case(dual, float(sums[j]), int(j), primal) for j in left[:BATCH]]
+            network = VectorNetwork(problem, arrays, left[:BATCH])
             state = self._search(network, cases, task)
-            for j, case in zip(batch, cases, strict=True):
-                value = max(value, case.proved(value))
-                if case.proof is not None:
-                    proofs[j] = case.proof
-            low, details = max(low, _rounded(network, state, task)), details or _details(cases, state)
-        return _upper_bound(task, value, low, proofs, details)
+            primal = max(primal, *(case.value for case in cases))
+            low = max(low, _rounded(network, state, task))
+            for case in sorted(cases, key=lambda case: -case.bound):
+                if sums[case.index] > value:
+                    bound, proof = case.proved(value)
+                    value = max(value, bound)
+                    if proof is not None:
+                        proofs.append(proof)
+                        sums = np.minimum(sums, proof.bounds)
+            left = left[BATCH:][sums[left[BATCH:]] > value]
+            if task.seconds_left <= 0:
+                value = float(np.max(sums[left], initial=value))
+                break
+        return _upper_bound(task, value, low, proofs, _details(primal, state))
 
     def _search(self, network: VectorNetwork, cases: Sequence[_Case], task: Task) -> State:
         """Ascend until the largest bound of all cases is within the gap of the largest value; the last state."""
         for state in self._states(network, task):
-            for case, value in zip(cases, state.values, strict=True):
-                case.value = max(case.value, float(value))
-            low = max(case.value for case in cases)
+            low = max(*(case.value for case in cases), float(state.values.max()))
             for k, case in enumerate(cases):
+                case.value = low
                 if case.bound > low * (1 + self.gap):
                     case.look(network.rows(state, k), network.vectors(state, k), self.gap)
             high = max(case.bound for case in cases)
@@ -151,20 +156,19 @@ class LipSDP:
 
 @dataclass(eq=False)
 class _Case:
-    """One problem's search: the best value and the best multipliers so far."""
+    """One problem's search (for l1, one input's): the best value and the best multipliers so far."""
 
-    problem: DerivativeProblem
     dual: Dual
     path_sum: float
+    index: int = 0
     value: float = 0.0
     hint: Hint | None = None
-    vectors: list[Any] | None = None  # where the hint was found
-    proof: Multipliers | None = None
+    vectors: list[Any] = field(default_factory=list)  # where the hint was found
 
     @property
     def bound(self) -> float:
         """What will be proved, up to rounding."""
-        return self.path_sum if self.hint is None else min(self.hint.bound, self.path_sum)
+        return self.path_sum if self.hint is None else min(sqrt(self.hint.squares[self.index]), self.path_sum)
 
     def look(self, rows: Array, x: list[Any], gap: float) -> None:
         """Fit the dual at these vectors and keep the best: the farther from the optimum, the more inflation helps."""
@@ -173,23 +177,22 @@ class _Case:
             hint = self.dual.fit(rows, x, inflation)
             if hint is None:
                 continue
-            if self.hint is None or hint.bound < self.hint.bound:
+            square = float(hint.squares[self.index])
+            if self.hint is None or square < self.hint.squares[self.index]:
                 self.hint, self.vectors = hint, x
-            if self.bound <= self.value * (1 + gap) or hint.bound > latest:
+            if self.bound <= self.value * (1 + gap) or square > latest:
                 break
-            latest = hint.bound
+            latest = square
 
-    def proved(self, enough: float = 0.0) -> float:
-        """A proved bound: the path sum if that is enough, or better than what the multipliers prove."""
-        if self.path_sum <= max(enough, self.bound) or self.vectors is None:
-            return self.path_sum
-        hint = self.hint
+    def proved(self, enough: float = 0.0) -> tuple[float, Multipliers | None]:
+        """A proved bound, no smaller than needed, and its multipliers; the path sum, and none, if that is better."""
+        hint = self.hint if max(self.bound, enough) < self.path_sum else None
         while hint is not None:
-            self.proof = self.dual.prove(hint)
-            if self.proof is not None:
-                return min(self.path_sum, self.proof.bound)
+            proof = self.dual.prove(hint, max(enough, sqrt(hint.squares[self.index])))
+            if proof is not None:
+                return min(self.path_sum, float(proof.bounds[self.index])), proof
             hint = self.dual.fit(hint.rows, self.vectors, 10 * hint.inflation) if hint.inflation < INFLATIONS[-1] else None
-        return self.path_sum
+        return self.path_sum, None
 
 
 def _upper_bound(task: Task, value: float, low: float, certificate: Any, details: dict[str, Any]) -> UpperBound:
@@ -198,24 +201,14 @@ def _upper_bound(task: Task, value: float, low: float, certificate: Any, details
     return UpperBound(value, status, low, certificate, details)
 
 
-def _details(cases: Sequence[_Case], state: State) -> dict[str, Any]:
-    return {"primal": max(case.value for case in cases), "rank": int(state.units[0].shape[2])}
+def _details(primal: float, state: State) -> dict[str, Any]:
+    return {"primal": primal, "rank": int(state.units[0].shape[2])}
 
 
 def _linear_norm(problem: DerivativeProblem) -> float:
     """No hidden neuron is left: the norm of a matrix."""
     total = operator_norm_up(problem.objective[0], problem.norm) + problem.slack
     return up_float(total, 1) if total else 0.0
-
-
-def _one_input(problem: DerivativeProblem, j: int) -> DerivativeProblem:
-    """The problem for t = e_j alone."""
-
-    def cut(blocks: Any) -> dict[int, Any]:
-        return {s: m[:, [j]] if s == 0 else m for s, m in blocks.items()}
-
-    layers = tuple(replace(layer, blocks=cut(layer.blocks)) for layer in problem.layers)
-    return replace(problem, inputs=1, layers=layers, objective=cut(problem.objective))
 
 
 def _rounded(network: VectorNetwork, state: State, task: Task) -> float:

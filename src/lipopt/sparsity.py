@@ -1,7 +1,7 @@
 """Sparsity patterns: which sets of variables the products of an LP may use (the paper's section 3).
 
-A pattern is a list of cliques I_1, ..., I_m. The LP of degree k takes the products over all sets of k variables inside a clique, or over the
-clique itself where it is smaller.
+A pattern is a list of cliques I_1, ..., I_m. The LP of degree k takes the products over all sets of k variables inside a clique,
+or over the clique itself where it is smaller.
 
     paths     the monomials of p alone: no larger sets at all
     output    a variable that nothing follows, and all its ancestors (the paper's equation (9))
@@ -10,16 +10,19 @@ clique itself where it is smaller.
     full      all variables together
 
 Two variables are neighbours in the correlative sparsity graph if a monomial has both: if a path of the network goes through both.
-A pattern is valid (Definition 1) if every monomial lies in a clique and the cliques can be ordered so that the part of each that occurred
-before lies in a single one of those (running intersection). Any pattern gives bounds; valid ones give bounds that converge to the optimum.
-Cliques are the rows of a sparse 0-1 matrix, and sets of k variables the rows of an integer array, ascending, -1 first in the places left over.
+A pattern is valid (Definition 1) if every monomial lies in a clique and the cliques can be ordered so that the part of each
+that occurred before lies in a single earlier one (running intersection). Any pattern gives bounds; those of valid ones converge
+to the optimum.
+
+Cliques are the rows of a sparse 0-1 matrix. Sets of up to k variables are the rows of an integer array with k columns: ascending,
+-1 first in the places left over.
 """
 
 from __future__ import annotations
 
 import itertools
 from dataclasses import dataclass
-from math import comb
+from math import comb, isqrt
 
 import networkx as nx
 import numpy as np
@@ -35,42 +38,38 @@ PATTERNS = ("paths", "output", "input", "chordal", "full")
 
 
 def ancestors(chain: list[Source]) -> sp.csr_array:
-    """Row v has ones at the free variables on the paths that end in v, v included; rows and columns that are on no path to the output are empty."""
+    """Row v: ones at the free variables on paths that end in v, v included. Variables on no path to the output are left out."""
     n = chain[-1].first + len(chain[-1].base)
     free = np.concatenate([source.free for source in chain]).astype(np.float64)
     rows: list[sp.csr_array] = []
-    reach = np.zeros(n)
-    for i, source in enumerate(chain):
-        own = sp.csr_array(sp.diags_array(source.free.astype(np.float64)))
-        places = sp.csr_array((np.ones(len(source.base)), (np.arange(len(source.base)), source.first + np.arange(len(source.base)))), (len(source.base), n))
-        above = sum((_ones(m) @ rows[s] for s, m in source.blocks.items()), sp.csr_array((len(source.base), n)))
-        rows.append(_ones(sp.csr_array(own @ places + above)))
-        if i == len(chain) - 1:
-            reach = np.asarray(rows[-1].sum(axis=0)).ravel()
-    used = sp.diags_array((reach > 0) * free)
-    return _ones(sp.csr_array(used @ sp.vstack(rows) @ used))
+    for source in chain:
+        own = sp.diags_array(source.free.astype(np.float64)) @ sp.eye_array(len(source.base), n, k=source.first)
+        rows.append(_ones(sum((_ones(m) @ rows[s] for s, m in source.blocks.items()), own)))
+    used = sp.diags_array((np.asarray(rows[-1].sum(axis=0)).ravel() > 0) * free)
+    return _ones(used @ sp.vstack(rows) @ used)
 
 
-def _ones(matrix: sp.csr_array) -> sp.csr_array:
-    matrix = sp.csr_array(matrix)
-    matrix.eliminate_zeros()
-    matrix.data = np.ones(matrix.nnz)
-    return matrix
+def _ones(matrix: sp.csr_array | Array) -> sp.csr_array:
+    """Ones in place of all non-zeros."""
+    result = sp.csr_array(matrix, copy=True)
+    result.eliminate_zeros()
+    result.data = np.ones(result.nnz)
+    return result
 
 
 def cliques(chain: list[Source], pattern: str) -> sp.csr_array:
     """The cliques of a pattern. `paths` has none: its sets are the monomials."""
-    up = ancestors(chain)
-    graph = _ones(sp.csr_array(up + up.T))
-    used = np.flatnonzero(np.diff(graph.indptr))
     if pattern == "paths":
-        return sp.csr_array((0, graph.shape[1]))
+        return sp.csr_array((0, chain[-1].first + len(chain[-1].base)))
+    up = ancestors(chain)
+    graph = _ones(up + up.T)
+    used = np.flatnonzero(np.diff(graph.indptr))
     if pattern == "input":
         return maximal_cliques(graph[used[np.diff(up.indptr)[used] == 1]])
     if pattern == "output":
         return maximal_cliques(graph[used[np.diff(up.tocsc().indptr)[used] == 1]])
     if pattern == "full":
-        return sp.csr_array((np.ones(len(used)), (np.zeros(len(used), np.int64), used)), (1, graph.shape[1]))
+        return sp.csr_array((np.ones(len(used)), (np.zeros(len(used), np.int64), used)), (min(1, len(used)), graph.shape[1]))
     if pattern == "chordal":
         return _chordal(graph)
     raise LipoptError(f"unknown pattern '{pattern}'; use one of {', '.join(PATTERNS)}")
@@ -129,11 +128,10 @@ class PatternSize:
     sets: int  # of k variables, those in several cliques counted in each
     products: int  # square-free products over them
     paper: int  # the paper's bound (10): all products of degree k, sum of C(2|I| + k, k)
-    growth: str  # that sum as the paper counts it for this kind of network
 
 
 def pattern_sizes(problem: DerivativeProblem, degree: int) -> list[PatternSize]:
-    """The sizes of all patterns at a degree, before anything is built. l1 and several rows: of the LP of the input with the largest one."""
+    """The sizes of all patterns at a degree, before anything is built. Where every input has its own LP: those of the largest."""
     if problem.norm == "l1" or problem.outputs > 1:
         each = [_sizes(sources(problem, j), degree) for j in range(problem.inputs)]
         return [max(sizes, key=lambda size: size.products) for sizes in zip(*each, strict=True)]
@@ -141,31 +139,44 @@ def pattern_sizes(problem: DerivativeProblem, degree: int) -> list[PatternSize]:
 
 
 def _sizes(chain: list[Source], degree: int) -> list[PatternSize]:
-    result = []
-    for pattern in PATTERNS:
-        if pattern == "paths":
-            size, count = _paths(chain)
-            sizes = [size] * count
-        else:
-            sizes = [int(n) for n in np.diff(cliques(chain, pattern).indptr)]
-        sets = [(comb(n, min(n, degree)), min(n, degree)) for n in sizes]
-        result.append(
-            PatternSize(
-                pattern,
-                len(sizes),
-                max(sizes, default=0),
-                sum(number for number, _ in sets),
-                sum(number * 2**width for number, width in sets),
-                sum(comb(2 * n + degree, degree) for n in sizes),
-                f"O({len(sizes)} * {max(sizes, default=0)}^{degree})",
-            )
-        )
-    return result
+    length, paths = _paths(chain)
+    found = {pattern: [int(n) for n in np.diff(cliques(chain, pattern).indptr)] for pattern in PATTERNS[1:]}
+    return [_size(pattern, sizes, degree) for pattern, sizes in ({"paths": [length] * paths} | found).items()]
+
+
+def _size(pattern: str, sizes: list[int], degree: int) -> PatternSize:
+    sets = [(comb(n, min(n, degree)), min(n, degree)) for n in sizes]
+    products = sum(number * 2**width for number, width in sets)
+    paper = sum(comb(2 * n + degree, degree) for n in sizes)
+    return PatternSize(pattern, len(sizes), max(sizes, default=0), sum(number for number, _ in sets), products, paper)
+
+
+def paper_counts(problem: DerivativeProblem, degree: int) -> dict[str, int]:
+    """Bound (10) of the `output` pattern as the paper counts it, from layer sizes n and the most connections s into a neuron.
+
+    A neuron of the last layer has, l layers before it, as ancestors: dense: all n; unstructured: at most s s ... s (l factors);
+    2D convolution with one channel and filters of width r, r^2 >= s: at most (1 + (r - 1) + ... + (r - 1))^2 of those."""
+    sizes = problem.sizes
+    connections = [max(1, sum(_most(m) for m in layer.blocks.values())) for layer in problem.layers]
+    ancestors = {"dense": 1, "unstructured": 1, "2D convolution": 1}
+    reach, width = 1, 1
+    for n, s in zip(sizes[-2::-1], connections[::-1], strict=True):
+        reach, width = reach * s, width + isqrt(s - 1)
+        ancestors["dense"] += n
+        ancestors["unstructured"] += min(n, reach)
+        ancestors["2D convolution"] += min(n, reach, width**2)
+    return {kind: sizes[-1] * comb(2 * size + degree, degree) for kind, size in ancestors.items()}
+
+
+def _most(matrix: sp.csr_array | Array) -> int:
+    """The largest number of non-zeros in a row."""
+    return int(np.diff(_ones(matrix).indptr).max(initial=0))
 
 
 def _paths(chain: list[Source]) -> tuple[int, int]:
     """The length of the longest path in free variables, and the number of paths."""
-    lengths, counts = [], []
+    lengths: list[Array] = []
+    counts: list[Array] = []
     for source in chain:
         length, count = np.zeros(len(source.base)), np.zeros(len(source.base)) if counts else np.ones(len(source.base))
         for s, m in source.blocks.items():
@@ -197,14 +208,17 @@ def all_sets(rows: sp.csr_array, k: int) -> Array:
 
 
 def random_sets(rows: sp.csr_array, k: int, number: int, rng: np.random.Generator) -> Array:
-    """About that many sets of k variables in cliques, drawn at random."""
-    rows = rows[np.flatnonzero(np.diff(rows.indptr) >= k)]
+    """About that many sets of k variables in cliques, drawn at random, and all cliques that are smaller."""
+    small = np.diff(rows.indptr) < k
+    rest = all_sets(rows[np.flatnonzero(small)], k)
+    rows = rows[np.flatnonzero(~small)]
     sizes = np.diff(rows.indptr)
     weight = np.array([float(comb(int(n), k)) for n in sizes])
     clique = rng.choice(len(sizes), number, p=weight / weight.sum())
     place = np.sort(rng.integers(0, sizes[clique][:, None], (number, k)), axis=1)
     distinct = (np.diff(place, axis=1) > 0).all(axis=1)
-    return np.sort(rows.indices[rows.indptr[clique[distinct]][:, None] + place[distinct]].astype(np.int64), axis=1)
+    drawn = rows.indices[rows.indptr[clique[distinct]][:, None] + place[distinct]].astype(np.int64)
+    return np.concatenate([np.sort(drawn, axis=1), rest])
 
 
 def pad(sets: Array, k: int) -> Array:
@@ -212,26 +226,32 @@ def pad(sets: Array, k: int) -> Array:
     return np.pad(sets, ((0, 0), (k - sets.shape[1], 0)), constant_values=-1)
 
 
+def set_keys(sets: Array, variables: int) -> Array:
+    """An integer for every set, the same for equal ones, larger for larger ones."""
+    base, k = variables + 1, sets.shape[1]
+    if base**k >= 2**63:
+        raise LipoptError(f"degree {k} with {variables} variables is beyond the LP's monomial table; use method 'sdp'")
+    keys = np.zeros(len(sets), np.int64)
+    for column in sets.T:
+        keys = np.where(column < 0, keys, keys * base + (column + 1))
+    return keys
+
+
 def subset_keys(sets: Array, variables: int) -> Array:
-    """An integer for every subset of every set, (2^k, sets), the same for equal subsets; -1 for subsets that have a place left over.
+    """The keys of all subsets of every set, (2^k, sets); -1 for those that have a place left over.
 
     Bit b of the row says whether column b is in the subset; the empty one has key 0."""
     k = sets.shape[1]
-    base = variables + 1
-    if base**k >= 2**63:
-        raise LipoptError(f"degree {k} with {variables} variables is beyond the LP's monomial table; use method 'sdp'")
     keys = np.zeros((2**k, len(sets)), np.int64)
-    for b in range(k):  # with column b: the subsets of the columns before it, one variable longer
+    for b, column in enumerate(sets.T):  # with column b: the subsets of the columns before it, one variable longer
         before = keys[: 2**b]
-        keys[2**b : 2 ** (b + 1)] = np.where((sets[:, b] < 0) | (before < 0), -1, before * base + (sets[:, b] + 1))
+        keys[2**b : 2 ** (b + 1)] = np.where((column < 0) | (before < 0), -1, before * (variables + 1) + (column + 1))
     return keys
 
 
 def maximal_sets(sets: Array, variables: int) -> Array:
     """The distinct sets that are not inside others."""
+    whole, first = np.unique(set_keys(sets, variables), return_index=True)
+    sets = sets[first]
     keys = subset_keys(sets, variables)
-    whole = keys.max(axis=0)  # keys grow with the subset
-    _, first = np.unique(whole, return_index=True)
-    sets, keys, whole = sets[first], keys[:, first], whole[first]
-    inside = np.unique(keys[keys < whole])
-    return sets[~np.isin(whole, inside, assume_unique=True)]
+    return sets[~np.isin(whole, np.unique(keys[keys < whole]), assume_unique=True)]

@@ -11,6 +11,7 @@ from rich.table import Table
 from .network import Activation, Input, Network
 from .problem import DerivativeProblem
 from .result import LowerBound, Result
+from .sparsity import PatternSize
 from .summary import Summary
 
 
@@ -135,6 +136,17 @@ def node_rows(network: Network) -> list[dict[str, Any]]:
             row |= {"name": node.name, "kind": "affine", "weights": count, "density": count / full}
         rows.append(row)
     return rows
+
+
+def patterns_table(sizes: Sequence[PatternSize], degree: int) -> Table:
+    """A row per sparsity pattern: its cliques, and the products of the LP of that degree, here and in the paper."""
+    table = Table(box=box.SIMPLE_HEAD)
+    table.add_column("pattern")
+    for column in ("cliques", "largest", f"products, k={degree}", "paper's bound (10)", "growth"):
+        table.add_column(column, justify="right")
+    for s in sizes:
+        table.add_row(s.pattern, f"{s.cliques:,}", f"{s.largest:,}", f"{s.products:,}", f"{s.paper:,}", s.growth)
+    return table
 
 
 def network_line(network: Network) -> str:

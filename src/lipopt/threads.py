@@ -6,13 +6,13 @@ from contextlib import AbstractContextManager, nullcontext
 from functools import cache
 from typing import Any
 
-from threadpoolctl import ThreadpoolController
-
 SMALL = 3000  # variables up to which one thread is faster than several
 
 
 @cache
-def _controller() -> ThreadpoolController:
+def _controller() -> Any:
+    from threadpoolctl import ThreadpoolController
+
     return ThreadpoolController()
 
 

@@ -109,9 +109,8 @@ class VectorNetwork:
 
     def vectors(self, state: State, k: int = 0) -> list[Any]:
         """t and z of problem k of the batch, by source."""
-        t = state.units[0][:, k] if self.columns is None else state.units[0][self.columns[k] : self.columns[k] + 1, k]
         parts = zip(self.middle, self.half, state.y, state.y_sizes, state.units[1:], strict=True)
-        return [t, *((m * y + (h * size)[..., None] * v)[:, k] for m, h, y, size, v in parts)]
+        return [state.units[0][:, k], *((m * y + (h * size)[..., None] * v)[:, k] for m, h, y, size, v in parts)]
 
     def rows(self, state: State, k: int = 0) -> Array:
         """The weights of the rows of C in problem k: their shares of the sum for l1, otherwise 1."""

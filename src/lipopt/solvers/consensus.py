@@ -4,12 +4,13 @@
                                mu_S(v) >= 0 on {0,1}^k with those moments
 
 In the Walsh basis (products of 1 - 2x instead of products of x) the moments of one set are the Walsh transform of its
-distribution: 2^(k/2) times an orthogonal matrix. With moment m scaled by the square root of the number of sets it occurs in, the map H from all moments to
-all distributions satisfies H'H = 1, so that the primal-dual hybrid gradient method can take the largest steps there are. The
-iteration is the reflected Halpern one with restarts (Lu and Yang, 2024), its two matrix products are fast transforms, and it can be started anywhere.
+distribution: 2^(k/2) times an orthogonal matrix. Scale moment m by the square root of the number of sets it occurs in, and the
+map H from all moments to all distributions has H'H = 1, so that the primal-dual hybrid gradient method can take the largest
+steps there are. The iteration is the reflected Halpern one with restarts (Lu and Yang, "Restarted Halpern PDHG for linear
+programming", 2024); its two matrix products are fast transforms, and it can start anywhere.
 
-Dual: potentials theta_S with sum_S theta_S = p. Each choice of them proves p <= sum_S max_v theta_S(v). From multipliers c >= 0 they are
--c plus what is left of p, shared equally among the sets a moment occurs in; so every iterate gives a bound.
+Dual: potentials theta_S with constant + sum_S theta_S = p. Any of them prove p <= constant + sum_S max_v theta_S(v). Those of
+multipliers c >= 0 are -c plus what is left of p, shared equally among the sets a moment occurs in: every iterate gives a bound.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ import numpy as np
 
 from ..rounding import Array
 
-CHECK = 50  # iterations between two looks at the bound
+CHECK = 50  # iterations between two looks at the bound, fewer where they are slow
 STEP = 10  # iterations between two tests for a restart
 
 
@@ -38,7 +39,7 @@ class State:
 
 @dataclass(frozen=True, eq=False)
 class Solution:
-    """The best potentials seen, their bound, and the last state. `objective` is the value at the last moments: nearly a lower bound on the LP's optimum."""
+    """The best potentials seen, their bound, and the last state; `objective` is the value at its moments, near the optimum."""
 
     potentials: Array
     constant: float
@@ -100,17 +101,19 @@ def solve(
     iterations: int,
     stop: Callable[[float], bool] = lambda bound: False,
 ) -> Solution:
-    """Maximize objective.y (Walsh coefficients, constant first) until bound and value agree, `stop(bound)` says so, or iterations end."""
+    """Maximize objective.y (Walsh coefficients, constant first) until bound and value agree, `stop(bound)`, or iterations end."""
     root, norm = moments.root, moments.norm
-    scale = float(np.linalg.norm(objective[1:] / root[1:])) or 1.0
+    largest = float(np.abs(objective[1:]).max(initial=0.0)) or 1.0
+    scale = largest * math.sqrt(_square(objective[1:] / (largest * root[1:]))) or 1.0
     cost = objective / (root * scale)
     start = start or State(np.eye(1, moments.count)[0], np.zeros(moments.index.shape))
     z, c, weight = start.moments * root, start.multipliers / (norm * scale), start.weight
     anchor_z, anchor_c, inner = z, c, 0
     first = previous = 0.0
+    check = int(np.clip(CHECK * 400_000 / max(1, c.size), 5, CHECK))
     best: tuple[float, Any, float] = (math.inf, None, 0.0)
     for k in range(iterations + 1):
-        if k % CHECK == 0 or k == iterations:
+        if k % check == 0 or k == iterations:
             potentials, constant = _potentials(moments, cost, c)
             bound = constant + float(potentials.max(axis=0).sum())
             if bound < best[0]:
@@ -163,8 +166,8 @@ def _square(a: Array) -> float:
     return float(np.einsum("i,i->", a.ravel(), a.ravel()))
 
 
-def complete(moments: Moments, values: Array, known: Array, rounds: int = 20) -> tuple[Array, Array]:
-    """Fill in moments that are not known so that the distributions are as nearly non-negative as they can be, by alternating projections.
+def complete(moments: Moments, values: Array, known: Array, rounds: int = 10) -> tuple[Array, Array]:
+    """Fill in the moments that are not known so that distributions become non-negative, by over-relaxed alternating projections.
 
     Returns the moments and the negative mass that is left in every set."""
     z = values * moments.root

@@ -1,4 +1,4 @@
-"""LPs through HiGHS: maximize b.y subject to A y >= a and 0 <= y <= 1, and its dual.
+"""LPs through HiGHS: maximize b.y subject to A y >= a and y >= 0, and its dual.
 
 Both forms give the same two vectors: y and the multipliers c >= 0 of the rows. What the solver calls them worth is not looked at.
 `docs/lp-solvers.md` has the measurements behind the defaults.
@@ -31,12 +31,12 @@ def solve(
 ) -> tuple[Array, Array, bool]:
     """y, the multipliers of the rows (>= 0), and whether the solver says they are optimal.
 
-    `moments` passes the problem as it stands; `multipliers` its dual: minimize -a.c subject to A'c <= -b, c >= 0 (without y <= 1)."""
+    `moments` passes the problem as it stands; `multipliers` its dual: minimize -a.c subject to A'c <= -b, c >= 0."""
     if solver not in SOLVERS:
         raise LipoptError(f"unknown solver '{solver}'; use one of {', '.join(SOLVERS)}")
     rows, columns = A.shape
     if form == "moments":
-        lp = _model(-b, np.zeros(columns), np.ones(columns), a, np.full(rows, np.inf), A)
+        lp = _model(-b, np.zeros(columns), np.full(columns, np.inf), a, np.full(rows, np.inf), A)
     else:
         lp = _model(-a, np.zeros(rows), np.full(rows, np.inf), np.full(columns, -np.inf), -b, sp.csr_array(A.T))
     highs = highspy.Highs()
@@ -56,7 +56,7 @@ def solve(
     usable = len(y) == columns and len(c) == rows and bool(np.isfinite(y).all() and np.isfinite(c).all())
     if not usable:
         return np.zeros(columns), np.zeros(rows), False
-    return np.clip(y, 0, 1), np.maximum(c, 0), optimal
+    return np.maximum(y, 0), np.maximum(c, 0), optimal
 
 
 def _model(cost: Array, lower: Array, upper: Array, row_lower: Array, row_upper: Array, matrix: sp.csr_array) -> highspy.HighsLp:

@@ -1,0 +1,133 @@
+"""The SDP bound against conic solvers on the same problem, and how its time grows with width and depth.
+
+    python benchmarks/sdp.py solvers [--limit SECONDS]     Clarabel and SCS; a solver that ran past the limit is not tried on more
+    python benchmarks/sdp.py width | depth
+    python benchmarks/sdp.py network 3072-4096-4096-4096-1 [--device cuda] [--repeat 2]
+
+Random networks with normal weights of variance 1/fan-in and slopes in [0, 1], linf. Every table is printed as markdown.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from collections.abc import Callable, Sequence
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+
+from lipopt.methods import Task, UpperBound
+from lipopt.problem import DerivativeProblem, Layer
+from lipopt.sdp import SDP
+
+SOLVED = [(10, 20, 20, 1), (40, 40, 1), (50, 50, 50, 1), (80, 80, 1), (160, 160, 1)]  # by size of the matrix
+
+
+def random_problem(sizes: Sequence[int], seed: int = 0) -> DerivativeProblem:
+    rng = np.random.default_rng(seed)
+    weights = [rng.standard_normal((b, a)) / np.sqrt(a) for a, b in pairwise(sizes)]
+    layers = tuple(Layer({i: w}, np.zeros(len(w)), np.ones(len(w)), i + 1, np.arange(len(w))) for i, w in enumerate(weights[:-1]))
+    return DerivativeProblem("linf", sizes[0], layers, {len(layers): weights[-1]})
+
+
+def timed(function: Callable[[], UpperBound | float]) -> tuple[UpperBound | float, float]:
+    start = time.perf_counter()
+    return function(), time.perf_counter() - start
+
+
+def show(*cells: object) -> None:
+    print("| " + " | ".join(f"{c:.6g}" if isinstance(c, float) else str(c) for c in cells) + " |", flush=True)
+
+
+def solve(sizes: Sequence[int], device: str | None = None, progress: bool = False) -> None:
+    """One row: bound, gap, best lower bound on the POP, seconds."""
+    problem = random_problem(sizes)
+    start = time.perf_counter()
+
+    def report(message: str, fraction: float | None = None) -> None:
+        if progress:
+            print(f"{time.perf_counter() - start:7.2f} s  {message}", file=sys.stderr, flush=True)
+
+    found, seconds = timed(lambda: SDP(device=device)(Task(problem, problem, progress=report)))
+    assert isinstance(found, UpperBound)
+    gap = found.value / found.details["primal"] - 1
+    name = "-".join(map(str, sizes)) if len(sizes) < 8 else f"{sizes[0]}, {len(sizes) - 2} hidden layers of {sizes[1]}"
+    show(name, found.value, f"{gap:.0e}", found.pop_lower, f"{seconds:.2f}")
+
+
+def compare_solvers(limit: float) -> None:
+    show("network", "SDP()", "s", "Clarabel", "s", "SCS", "s")
+    show(*["---"] * 7)
+    late: set[str] = set()
+    SDP()(Task(random_problem((5, 5, 1)), random_problem((5, 5, 1))))  # imports are not what is measured
+    for sizes in SOLVED:
+        problem = random_problem(sizes)
+        found, seconds = timed(lambda problem=problem: SDP()(Task(problem, problem)).value)
+        row: list[object] = ["-".join(map(str, sizes)), found, f"{seconds:.2f}"]
+        for name, solver in (("clarabel", clarabel_value), ("scs", scs_value)):
+            if name in late:
+                row += ["-", f"> {limit:g}"]
+                continue
+            value, seconds = timed(lambda problem=problem, solver=solver: solver(problem, limit))
+            row += [value, f"{seconds:.2f}"]
+            late |= {name} if seconds > limit else set()
+        show(*row)
+
+
+def clarabel_value(problem: DerivativeProblem, limit: float) -> float:
+    from lipopt.solvers.clarabel import minimize_lmi
+
+    cost, constant, matrices = _lmi(problem)
+    found = minimize_lmi(cost, constant, matrices, np.ones(len(cost), bool), limit, tolerance=1e-8)
+    return float("nan") if found is None else float(cost @ found)
+
+
+def scs_value(problem: DerivativeProblem, limit: float) -> float:
+    import scipy.sparse as sp
+    import scs
+
+    cost, constant, matrices = _lmi(problem)
+    n = constant.shape[0]
+    column, row = np.triu_indices(n)  # the lower triangle, column by column
+    scale = np.where(row == column, 1.0, np.sqrt(2.0))
+    columns = [sp.csc_array((scale * m.toarray()[row, column])[:, None]) for m in matrices]
+    left = sp.vstack([-sp.eye_array(len(cost)), -sp.hstack(columns)], format="csc")
+    right = np.concatenate([np.zeros(len(cost)), scale * constant.toarray()[row, column]])
+    data = {"A": sp.csc_matrix(left), "b": right, "c": cost}
+    solver = scs.SCS(data, {"l": len(cost), "s": [n]}, eps_abs=1e-5, eps_rel=1e-5, verbose=False, time_limit_secs=limit)
+    return float(cost @ solver.solve()["x"])
+
+
+def _lmi(problem: DerivativeProblem):  # type: ignore[no-untyped-def]
+    sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
+    from conic import shor_lmi
+
+    return shor_lmi(problem, list(range(problem.inputs)))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("table", choices=["solvers", "width", "depth", "network"])
+    parser.add_argument("sizes", nargs="?", default="784-300-100-1", help="of the network, for 'network'")
+    parser.add_argument("--device", help="a torch device, such as cuda")
+    parser.add_argument("--limit", type=float, default=60.0, help="seconds for each conic solver")
+    parser.add_argument("--repeat", type=int, default=1, help="of 'network': the first run includes starting the device")
+    arguments = parser.parse_args()
+    if arguments.table == "solvers":
+        compare_solvers(arguments.limit)
+        return
+    networks: dict[str, list[Sequence[int]]] = {
+        "width": [(n, n, n, 1) for n in (50, 100, 200, 400, 800)],
+        "depth": [(*[50] * (d + 1), 1) for d in (2, 5, 10, 20, 50)],
+        "network": [[int(n) for n in arguments.sizes.split("-")]] * arguments.repeat,
+    }
+    show("network", "bound", "gap", "lower bound on the POP", "s")
+    show(*["---"] * 5)
+    for sizes in networks[arguments.table]:
+        solve(sizes, arguments.device, progress=arguments.table == "network")
+
+
+if __name__ == "__main__":
+    main()
