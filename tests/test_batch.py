@@ -19,8 +19,8 @@ import numpy as np
 import pytest
 
 import lipopt
-from lipopt import Ball, LipoptError, bound
-from lipopt.batch import Questions, local_bounds
+from lipopt import Ball, LipoptError, bound, local_bounds
+from lipopt.batch import Questions
 from lipopt.cli import main
 from lipopt.data import check_points, read_labels, read_points
 from lipopt.demo import digits, example
