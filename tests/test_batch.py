@@ -288,9 +288,11 @@ def test_a_file_of_something_else_is_left_alone(network, points, tmp_path: Path)
     with pytest.raises(LipoptError, match="--resume"):
         local_bounds(network, points[:2], 0.1, output=0, path=path)
     assert path.read_bytes() == before
-    path.write_text("something else\n")
-    with pytest.raises(LipoptError, match="no results file"):
-        local_bounds(network, points[:2], 0.1, output=0, path=path, resume=True)
+    for text in ("something else\n", "something else", "[1]\n"):
+        path.write_text(text)
+        with pytest.raises(LipoptError, match="no results file"):
+            local_bounds(network, points[:2], 0.1, output=0, path=path, resume=True)
+        assert path.read_text() == text
     with pytest.raises(LipoptError, match="cannot write"):
         Records.create(tmp_path / "missing" / "r.jsonl", {})
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from concurrent.futures import CancelledError
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any, TypeAlias
@@ -127,33 +128,40 @@ class Cluster:
 
     def solve(self, network: Network, ask: Ask, chunks: Sequence[Chunk]) -> Iterator[list[Row]]:
         """The rows of all chunks. No more than AHEAD chunks a worker are sent at a time."""
+        under_way: dict[Any, Chunk] = {}
+        try:
+            yield from self._solve(network, ask, chunks, under_way)
+        except (OSError, CancelledError) as error:
+            raise LipoptError(f"the cluster {self.address} is gone; start it again and go on with --resume") from error
+        finally:
+            with suppress(Exception):
+                self._client.cancel(list(under_way))
+
+    def _solve(self, network: Network, ask: Ask, chunks: Sequence[Chunk], under_way: dict[Any, Chunk]) -> Iterator[list[Row]]:
         from distributed import as_completed
         from distributed.scheduler import KilledWorker
 
         there = self._client.scatter(network, broadcast=True)
         queue = list(reversed(chunks))
-        under_way: dict[Any, Chunk] = {}
         finished = as_completed(with_results=True, raise_errors=False)
-        try:
-            while queue or under_way:
-                while queue and len(under_way) < max(1, AHEAD * self.workers):
-                    chunk = queue.pop()
-                    future = self._client.submit(_solve, there, ask, chunk, pure=False)
-                    under_way[future] = chunk
-                    finished.add(future)
-                future, result = next(finished)
-                chunk = under_way.pop(future)
-                if future.status == "finished":
-                    yield result
-                elif future.status == "error" and isinstance(result[1], KilledWorker):
-                    queue += [[point] for point in chunk] if len(chunk) > 1 else []
-                    if len(chunk) == 1:
-                        yield unanswered(network, ask, *chunk[0], DIED)
-                else:
-                    raise LipoptError(f"the cluster {self.address} is gone; start it again and go on with --resume")
-        finally:
-            with suppress(Exception):
-                self._client.cancel(list(under_way))
+        while queue or under_way:
+            while queue and len(under_way) < max(1, AHEAD * self.workers):
+                chunk = queue.pop()
+                future = self._client.submit(_solve, there, ask, chunk, pure=False)
+                under_way[future] = chunk
+                finished.add(future)
+            future, result = next(finished)
+            chunk = under_way.pop(future)
+            if future.status == "finished":
+                yield result
+            elif future.status != "error":
+                raise CancelledError
+            elif not isinstance(result[1], KilledWorker):
+                raise result[1]
+            elif len(chunk) > 1:
+                queue += [[point] for point in chunk]
+            else:
+                yield unanswered(network, ask, *chunk[0], DIED)
 
     def close(self) -> None:
         """Leave the cluster; it goes on."""

@@ -228,7 +228,9 @@ def _radius_row(network: Network, ask: Ask, point: Array, blank: Row) -> list[Ro
     start = time.perf_counter()
     assert blank.label is not None
     radius = _certified_radius(network, ask, point, blank.label)
-    return [replace(blank, radius=radius, certified=radius > 0, status="complete", seconds=time.perf_counter() - start)]
+    seconds = time.perf_counter() - start
+    status = "time limit" if ask.time_limit is not None and seconds > ask.time_limit else "complete"
+    return [replace(blank, radius=radius, certified=radius > 0, status=status, seconds=seconds)]
 
 
 def _certified_radius(network: Network, ask: Ask, point: Array, label: int, steps: int = STEPS) -> float:

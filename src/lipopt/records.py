@@ -35,7 +35,7 @@ class Records:
         except OSError as error:
             raise LipoptError(f"cannot write {path}: {error.strerror}") from error
         records = Records(file, frozenset())
-        records._write(json.dumps({"format": FORMAT, **header}) + "\n")
+        records._write(_header_line(header))
         return records
 
     @staticmethod
@@ -43,7 +43,7 @@ class Records:
         """The file of a run that ended early, without what was torn at its end; a new file if there is none."""
         try:
             first = _first_line(path)
-            if not first.endswith(b"\n"):
+            if _header_line(header).startswith(first) and not first.endswith(b"\n"):
                 path.unlink(missing_ok=True)
                 return Records.create(path, header)
             _check_header(first, path, header)
@@ -57,13 +57,13 @@ class Records:
 
     def append(self, rows: Iterable[Row]) -> None:
         """Write the rows of whole points, and see them on the disk."""
-        self._write("".join(json.dumps(asdict(row), allow_nan=False) + "\n" for row in rows))
+        self._write("".join(json.dumps(asdict(row), allow_nan=False) + "\n" for row in rows).encode())
 
     def close(self) -> None:
         self._file.close()
 
-    def _write(self, text: str) -> None:
-        self._file.write(text.encode())
+    def _write(self, content: bytes) -> None:
+        self._file.write(content)
         self._file.flush()
         os.fsync(self._file.fileno())
 
@@ -74,6 +74,10 @@ def read_rows(path: str | Path) -> Iterator[Row]:
         file.readline()
         for line in file:
             yield Row(**json.loads(line))
+
+
+def _header_line(header: Mapping[str, Any]) -> bytes:
+    return (json.dumps({"format": FORMAT, **header}) + "\n").encode()
 
 
 def _first_line(path: Path) -> bytes:
