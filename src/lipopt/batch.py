@@ -31,6 +31,7 @@ from .sdp import SDP
 METHOD = SDP(gap=1e-3)  # ten times looser than for one problem: most problems need half the time
 LARGEST_CHUNK = 32  # points
 CHUNKS_PER_WORKER = 8
+SORTED = 10_000  # points up to which the work is estimated: with more, the last chunks are a small part of the run anyway
 LARGEST_ARRAY = 2**23  # numbers, when all points are evaluated
 
 Progress: TypeAlias = Callable[[int, int, int], None]  # rows done, failed, all
@@ -167,10 +168,11 @@ class Questions:
         left = np.array([k for k in range(len(self.points)) if k + self.first not in done], dtype=np.int64)
         if len(left) == 0:
             return []
-        largest = max(self.ask.radii, default=0.0)
-        parts = _parts(self.network, self.points[left])
-        work = np.concatenate([unknown_slopes(self.network, part, largest) for part in parts])
-        left = left[np.argsort(-work, kind="stable")]
+        if len(left) <= SORTED:
+            largest = max(self.ask.radii, default=0.0)
+            parts = _parts(self.network, self.points[left])
+            work = np.concatenate([unknown_slopes(self.network, part, largest) for part in parts])
+            left = left[np.argsort(-work, kind="stable")]
         size = int(np.clip(len(left) // (CHUNKS_PER_WORKER * max(1, workers)), 1, LARGEST_CHUNK))
         label = [None] * len(self.points) if self.labels is None else [int(y) for y in self.labels]
         return [
