@@ -20,6 +20,8 @@ from pathlib import Path
 import numpy as np
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
+from lp_networks import problem_of, random_network
+
 from lipopt.krivine import Family, LiPopt, certified_bound
 from lipopt.methods import Task
 from lipopt.polynomial import norm_gradient, sources
@@ -28,7 +30,6 @@ from lipopt.problem import derivative_problem, output_matrix, slope_ranges
 from lipopt.readers import load
 from lipopt.solvers import consensus, highs
 from lipopt.sparsity import all_sets, cliques, maximal_sets, pad
-from lp_networks import problem_of, random_network
 
 LIMIT = 600.0  # seconds a case may take
 PUBLISHED = (4.6849, 3.6735, 3.8764, 4.3272, 4.4662)

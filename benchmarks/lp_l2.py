@@ -18,8 +18,9 @@ import scipy.sparse as sp
 from scipy.optimize import linprog
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
-from lipopt.lower import enumerate_pop
 from lp_networks import problem_of, random_network
+
+from lipopt.lower import enumerate_pop
 
 
 def multiply(a, b):

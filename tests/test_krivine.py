@@ -11,6 +11,7 @@ import pytest
 import scipy.sparse as sp
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
+from lp_networks import problem_of, random_network, tiny_problem
 
 import lipopt
 from lipopt import krivine
@@ -22,7 +23,6 @@ from lipopt.methods import Task, find_method
 from lipopt.polynomial import Polynomial, norm_gradient, sources
 from lipopt.solvers import consensus, highs
 from lipopt.sparsity import all_sets, cliques, maximal_sets, pad
-from lp_networks import problem_of, random_network, tiny_problem
 
 SEEDS = st.integers(0, 2**32 - 1)
 
@@ -175,7 +175,7 @@ def test_l1_leaves_out_inputs_that_cannot_matter():
 def test_a_lower_bound_that_is_met_ends_the_work():
     problem = problem_of(random_network([8, 5, 1], 3))
     optimum = enumerate_pop(problem)
-    assert run(problem, LiPopt(), pop_lower=optimum).value == pytest.approx(optimum, rel=1e-6)
+    assert run(problem, LiPopt(), pop_lower=optimum).value == pytest.approx(optimum, rel=2e-5)
     early = run(problem, LiPopt(), pop_lower=path_sum_bound(problem))
     assert early.status == "complete"
     assert early.value >= optimum
@@ -184,6 +184,8 @@ def test_a_lower_bound_that_is_met_ends_the_work():
 @pytest.mark.parametrize("solver", ["consensus", *highs.SOLVERS])
 @pytest.mark.parametrize("pattern", ["paths", "input"])
 def test_all_solvers_agree(solver, pattern):
+    if solver == "hipo":
+        pytest.importorskip("highspy_extras")
     problem = problem_of(random_network([6, 5, 4, 1], 3))
     assert value(problem, 3, pattern, solver=solver) == pytest.approx(everything(problem, 3, pattern), rel=3e-5)
 

@@ -8,13 +8,13 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
+from lp_networks import problem_of, random_network, slopes_at, tiny_problem
 
 from lipopt.errors import LipoptError
 from lipopt.polynomial import count_terms, norm_gradient, sources
 from lipopt.problem import apply
-from lp_networks import problem_of, random_network, slopes_at, tiny_problem
 
 SEEDS = st.integers(0, 2**32 - 1)
 
@@ -72,6 +72,7 @@ def test_value_with_row_signs(seed):
 
 
 @given(SEEDS, st.sampled_from([1.0, 1e-160, 1e100]))
+@example(6005, 1e100)
 @settings(max_examples=100, deadline=None)
 def test_error_bounds_the_sum_of_coefficient_errors(seed, scale):
     problem = tiny_problem(seed)

@@ -10,6 +10,7 @@ import pytest
 import scipy.sparse as sp
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from lp_networks import problem_of, random_network, tiny_problem
 
 from lipopt import sparsity
 from lipopt.errors import LipoptError
@@ -26,7 +27,6 @@ from lipopt.sparsity import (
     set_keys,
     subset_keys,
 )
-from lp_networks import problem_of, random_network, tiny_problem
 
 SEEDS = st.integers(0, 2**32 - 1)
 CLIQUES = st.lists(st.frozensets(st.integers(0, 5), min_size=1), min_size=1, max_size=5)

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 from conic import shor_value
+from exact import is_exactly_semidefinite
 from random_problems import SLOPES, gaussian_weights, random_problem
 
 from lipopt import Ball, LipoptError, bound, load
@@ -118,6 +119,26 @@ def test_certificate_is_what_it_says(norm):
         assert not dual.is_proved(Multipliers(certificate.mu, factor * certificate.delta, certificate.tau))
 
 
+@pytest.mark.parametrize(("norm", "outputs", "slopes"), [("linf", 1, "relu"), ("linf", 1, "signed"), ("l2", 2, "leaky")])
+def test_what_is_proved_is_exactly_so(norm, outputs, slopes):
+    problem = random_problem(13, norm=norm, depth=3, slopes=slopes, skips=True, outputs=outputs, widest=4)
+    dual, certificate = Dual(problem, backend(None)), solve(problem, gap=1e-9).certificate
+    assert is_exactly_semidefinite(problem, certificate)
+    decisions = set()
+    for factor in (1 - 1e-3, 1 - 1e-8, 1 - 1e-10, 1 - 1e-12, 1 - 1e-14, 1 + 1e-6):
+        changed = Multipliers(certificate.mu, factor * certificate.delta, certificate.tau)
+        exact, proved = is_exactly_semidefinite(problem, changed), dual.is_proved(changed)
+        assert exact or not proved
+        decisions.add((exact, proved))
+    assert {(True, True), (False, False)} <= decisions
+
+
+def test_what_is_proved_for_l1_holds_for_every_input():
+    problem = random_problem(13, norm="l1", depth=3, slopes="signed", skips=True, outputs=2, widest=4)
+    for proof in solve(problem).certificate:
+        assert all(is_exactly_semidefinite(problem, proof, [j]) for j in range(problem.inputs))
+
+
 def test_proof_is_needed_for_every_entry():
     problem = random_problem(8, depth=3)
     certificate = solve(problem, gap=1e-9).certificate
@@ -209,6 +230,12 @@ def test_bad_settings():
     with pytest.raises(LipoptError, match="gap must be positive"):
         SDP(gap=0)
     assert find_method("sdp-8") == SDP(rank=8)
+
+
+def test_a_layer_that_is_too_wide_is_refused():
+    wide = Layer({0: sp.csr_array(np.ones((20_000, 1)))}, np.zeros(20_000), np.ones(20_000), 1, np.arange(20_000))
+    with pytest.raises(LipoptError, match="too wide"):
+        solve(DerivativeProblem("linf", 1, (wide,), {1: sp.csr_array(np.ones((1, 20_000)))}))
 
 
 def test_inputs_that_cannot_matter_are_left_out_for_l1():

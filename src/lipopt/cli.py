@@ -95,7 +95,7 @@ def info(
     from . import tables
     from .presolve import presolve
     from .problem import derivative_problem, output_matrix, slope_ranges
-    from .sparsity import pattern_sizes
+    from .sparsity import paper_counts, pattern_sizes
 
     ask = _Question(model, norm, output, margin, all_outputs, center, radius, clip, box, vnnlib, activation)
     network, options = ask.network(), ask.options()
@@ -117,6 +117,8 @@ def info(
     console.print(tables.presolve_line(raw, solved), highlight=False)
     if sizes:
         console.print(tables.patterns_table(sizes, degree))
+        paper = ", ".join(f"{kind} {number:,}" for kind, number in paper_counts(solved, degree).items())
+        console.print(f"the paper's counts for the output pattern: {paper}", highlight=False)
 
 
 @app.command()

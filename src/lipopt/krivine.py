@@ -267,7 +267,8 @@ class _Search:
         return self.task.seconds_left <= 0 or self._met(self.bound) or len(self.family.sets) == 0
 
     def _met(self, bound: float) -> bool:
-        return bound <= self.floor * (1 + 1e-7)
+        """Whether a bound is as good as the LP is solved."""
+        return bound <= self.floor * (1 + self.method.tolerance)
 
     def tighten(self, degree: int) -> None:
         """Solve, add the sets of up to `degree` variables that are violated most, and so on until that no longer helps."""

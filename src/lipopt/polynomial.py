@@ -191,6 +191,11 @@ def _magnitude(chain: list[Source]) -> float:
 
 def _underflow(chain: list[Source], count: float) -> float:
     """A bound on what is lost where a product underflows: the factors that follow can enlarge it."""
-    parts = [part for source in chain for part in (source.base, source.width, *(m.data for m in source.blocks.values()))]
-    largest = np.prod([max(1.0, float(np.abs(part).max(initial=0.0))) for part in parts])
+    factors = [part for source in chain for part in (np.append(source.base, source.width), _weights(source))]
+    largest = np.prod([max(1.0, float(np.abs(part).max(initial=0.0))) for part in factors])
     return float(2 * len(chain) * count * largest * TINY)
+
+
+def _weights(source: Source) -> Array:
+    """All coefficients of its blocks: a path uses one of them."""
+    return np.concatenate([np.empty(0), *(m.data for m in source.blocks.values())])

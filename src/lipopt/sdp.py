@@ -41,7 +41,7 @@ INFLATIONS = (1e-9, 1e-6, 1e-4, 1e-3, 1e-2)  # of the multipliers, to make the d
 HYPERPLANES = 32  # to round the vectors with; fewer on problems with more than ROUNDING_WORK / HYPERPLANES coefficients
 ROUNDING_WORK = 200_000_000
 BATCH = 8  # inputs solved together for l1
-LARGEST_BLOCK = 20_000  # order of the largest dense block of the dual
+LARGEST_BLOCK = 12_000  # order of the largest dense block of the dual: about ten such matrices are kept
 
 
 @register("sdp")
@@ -66,8 +66,10 @@ class SDP:
         if not problem.layers:
             return UpperBound(_linear_norm(problem))
         if max(problem.sizes) > LARGEST_BLOCK:
-            raise LipoptError(f"the SDP needs dense blocks of order {max(problem.sizes)}; it takes up to {LARGEST_BLOCK}")
-        with blas_threads(sum(problem.sizes)) if self.device is None else nullcontext():
+            raise LipoptError(
+                f"a layer of {max(problem.sizes)} is too wide for the SDP, which takes up to {LARGEST_BLOCK}; use 'path-sum'"
+            )
+        with blas_threads(sum(problem.sizes)) if self.device in (None, "cpu") else nullcontext():
             if problem.norm == "l1":
                 return self._maximum_over_inputs(task, arrays)
             network = VectorNetwork(problem, arrays)
