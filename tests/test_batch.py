@@ -25,7 +25,9 @@ from lipopt.cli import main
 from lipopt.data import check_points, read_labels, read_points
 from lipopt.demo import digits, example
 from lipopt.local import RADIUS, Ask, Row, answer, certified_radius
+from lipopt.lower import jacobians, slopes_at
 from lipopt.methods import Task, UpperBound
+from lipopt.problem import output_matrix, slope_ranges
 from lipopt.records import Records, read_rows
 from lipopt.sdp import SDP
 from lipopt.summary import summarize
@@ -142,15 +144,13 @@ def test_certified_points_survive_attacks() -> None:
 
 
 def attacked(network: lipopt.Network, center: np.ndarray, label: int, radius: float) -> int:
-    """The class after ascent on every margin in turn, along the signs of a gradient from differences."""
+    """The class after ascent on every margin in turn, along the signs of gradients."""
     low, high = np.maximum(center - radius, 0), np.minimum(center + radius, 1)
-    shifts = 1e-6 * np.eye(network.input_size)
     for other in (k for k in range(network.output_size) if k != label):
-        x = center
-        for step in (radius, radius / 2, radius / 4):
-            shifted = network(x + shifts)
-            margins = shifted[:, other] - shifted[:, label]
-            x = np.clip(x + step * np.sign(margins - (network(x)[other] - network(x)[label])), low, high)
+        x, margin = center, output_matrix(network, 0, (other, int(label)))
+        for step in (radius, radius / 2, radius / 4, radius / 8):
+            gradient = jacobians(network, margin, slopes_at(network, x[:, None]))[0, :, 0]
+            x = np.clip(x + step * np.sign(gradient), low, high)
             if (found := int(network(x).argmax())) != label:
                 return found
     return int(label)
@@ -182,7 +182,7 @@ def test_largest_first(network, points) -> None:
     assert sorted(number for chunk in chunks for number, _, _ in chunk) == [k for k in range(POINTS) if k != 5]
     free = {}
     for k in range(POINTS):
-        ranges = lipopt.problem.slope_ranges(network, Ball(points[k], 0.1))
+        ranges = slope_ranges(network, Ball(points[k], 0.1))
         free[k] = sum(int((low < high).sum()) for low, high in ranges.values())
     half = [free[number] for chunk in chunks for number, _, _ in chunk]
     assert np.mean(half[: POINTS // 2]) > np.mean(half[POINTS // 2 :])

@@ -67,7 +67,7 @@ def sample(network: Network, outputs: sp.csr_array, task: Task, domain: Domain, 
 
 def _proved_sample(network: Network, outputs: sp.csr_array, norm: str, value: float, point: Array) -> Sample:
     """A sample whose value is lowered by the rounding error of the Jacobian's norm."""
-    slopes = _slopes_at(network, point[:, None])
+    slopes = slopes_at(network, point[:, None])
     exact = max(0.0, value * (1 - SAFETY) - _jacobian_error(network, outputs, slopes, norm))
     return Sample(exact, point, {i: s[:, 0] for i, s in slopes.items()})
 
@@ -81,7 +81,7 @@ def sample_rows(network: Network, outputs: sp.csr_array, norm: str, ball: Ball, 
     best: list[tuple[float, Array]] = [(-1.0, points[:, 0])] * rows
     for x in np.array_split(points, -(-samples * widest // BATCH), axis=1):
         values = network.node_values(x)
-        slopes = _slopes_at(network, x, values)
+        slopes = slopes_at(network, x, values)
         fine = np.flatnonzero(_differentiable(network, values, slopes))
         jacobian = jacobians(network, outputs, slopes, x.shape[1])
         for k in range(rows if len(fine) else 0):
@@ -149,7 +149,7 @@ def _norm_slope(network: Network, outputs: sp.csr_array, x: Array, step: Array, 
     """Roughly the gradient in x of the norm of J: with t the direction that J stretches most, a difference of J^T r along t."""
 
     def gradients(points: Array) -> Array:
-        return jacobians(network, outputs, _slopes_at(network, points), points.shape[1])
+        return jacobians(network, outputs, slopes_at(network, points), points.shape[1])
 
     rows = gradients(x)  # (outputs, inputs, columns)
     largest = np.abs(rows).sum(axis=1).argmax(axis=0)
@@ -159,7 +159,8 @@ def _norm_slope(network: Network, outputs: sp.csr_array, x: Array, step: Array, 
     return (ahead - behind)[largest, :, columns].T
 
 
-def _slopes_at(network: Network, x: Array, values: list[Array] | None = None) -> dict[int, Array]:
+def slopes_at(network: Network, x: Array, values: list[Array] | None = None) -> dict[int, Array]:
+    """The slopes of every activation node, a column for each column of x."""
     values = network.node_values(x) if values is None else values
     return {
         i: activations.slope(node.kind, values[node.source].T, node.parameters).T
@@ -175,7 +176,7 @@ def _norms_at(network: Network, outputs: sp.csr_array, x: Array, norm: str) -> A
     for start in range(0, x.shape[1], batch):
         part = x[:, start : start + batch]
         values = network.node_values(part)
-        slopes = _slopes_at(network, part, values)
+        slopes = slopes_at(network, part, values)
         norms = jacobian_norms(jacobians(network, outputs, slopes, part.shape[1]), norm)
         norms[~_differentiable(network, values, slopes)] = -1.0
         result[start : start + batch] = np.where(np.isfinite(norms), norms, -1.0)
