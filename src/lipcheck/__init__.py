@@ -1,0 +1,1 @@
+"""lipcheck: an independent checker of lipopt's certificates, in exact arithmetic. See spec/certificate.md."""

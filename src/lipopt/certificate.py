@@ -1,0 +1,425 @@
+"""Certificates: what a method found, rounded to integers times powers of two, as a file that lipcheck verifies.
+
+The format, and why each rule proves its bound, is spec/certificate.md. Multipliers are rounded first; the claim is what the
+rounded ones prove, with a little room. It may exceed the method's bound by 1e-6 relative for LPs and 1e-4 for SDPs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+from scipy.linalg import LinAlgError, cholesky
+
+from . import activations
+from .baselines import path_sum_bound, path_sum_rows, product_bound
+from .definite import spectral_norm_up
+from .domain import Domain
+from .dual import Multipliers
+from .errors import LipoptError
+from .intervals import preactivation_intervals
+from .krivine import Products
+from .methods import Task, UpperBound
+from .network import Activation, Affine, Network
+from .presolve import path_sums
+from .problem import Blocks, DerivativeProblem, Layer
+from .rounding import Array, Matrix
+from .sdp import SDP
+
+ROOM = 2.0**-40  # relative, on every claim: for the enclosures of slopes, which differ in their last digits
+LP_ROOM = 2.0**-21  # for the rounding of multipliers
+LP_BITS = 50  # of the largest multiplier
+SDP_BITS = 52
+SDP_LOSS = 1e-4  # the largest, relative
+NORM_ROOM = 4e-8  # on every spectral norm of the product bound
+KNOWN = 1e-10  # half width of a slope range, relative, below which the neuron is substituted
+NARROW = 0.2  # and below which it is centered in an SDP
+FACTOR_BITS = 46  # after the point
+MARGIN = 1e-8  # of D S D with a unit diagonal over L L^T
+INFLATIONS = (0.0, 1e-9, 1e-8, 1e-7, 1e-6, 1e-5, 3e-5)  # of the multipliers, for every layer
+RELAXATION_BITS = 60  # of the slopes of lines around activations
+LARGEST_ORDER = 6000  # of a matrix that is factorized
+
+
+@dataclass(frozen=True)
+class Certificate:
+    """The text of a certificate; `bound` is what it proves, `loss` how much larger that is than the bound before rounding."""
+
+    text: str
+    bound: float
+    loss: float
+
+    def save(self, path: str | Path) -> None:
+        Path(path).write_text(self.text, encoding="ascii", newline="\n")
+
+
+@dataclass(frozen=True, eq=False)
+class _Flat:
+    """A derivative problem as one system: maximize |C x|, x = (t, z), z = s (A x). Neurons with a known slope are substituted."""
+
+    inputs: int
+    A: Matrix
+    lower: Array
+    upper: Array
+    C: Array
+    groups: list[_Group]  # one a layer of the problem
+    numbers: Array  # of every variable of the derivative problem (t, neurons, rows); -1 for those that are none here
+
+
+@dataclass(frozen=True, eq=False)
+class _Group:
+    """The neurons of a layer that are variables: x = z or, if they are centered, x = middle y + half z, slopes in [-1, 1]."""
+
+    layer: Layer
+    mask: Array
+    centered: bool
+
+    @staticmethod
+    def of(layer: Layer, center: bool) -> _Group:
+        half, size = (layer.upper - layer.lower) / 2, np.maximum(np.abs(layer.lower), np.abs(layer.upper))
+        mask = half > (KNOWN * size if center else 0.0)
+        return _Group(layer, mask, center and bool((half[mask] < NARROW * size[mask]).any()))
+
+    @property
+    def middle(self) -> Array:
+        return np.where(self.mask & (not self.centered), 0.0, (self.layer.lower + self.layer.upper) / 2)
+
+    @property
+    def weight(self) -> Array:
+        return np.where(self.mask, (self.layer.upper - self.layer.lower) / 2 if self.centered else 1.0, 0.0)
+
+    @property
+    def ends(self) -> tuple[Array, Array]:
+        """The slopes' ranges."""
+        ones = np.ones(int(self.mask.sum()))
+        return (-ones, ones) if self.centered else (self.layer.lower[self.mask], self.layer.upper[self.mask])
+
+    def line(self) -> str:
+        places = self.layer.neurons[self.mask]
+        return f"{'centered' if self.centered else 'neurons'} {self.layer.node} {len(places)} {_join(places)}"
+
+
+def certify(
+    network: Network, outputs: sp.csr_array, domain: Domain, tasks: Sequence[Task], bounds: Sequence[UpperBound]
+) -> Certificate:
+    """The certificate of an upper bound: one task and what a method said of it for each row, or one for all rows."""
+    norm = tasks[0].problem.norm
+    parts, proved = [], 0.0
+    for row, (task, bound) in enumerate(zip(tasks, bounds, strict=True)):
+        head = ["part *"] if len(tasks) == 1 else [f"part 1 {row}"]
+        for lines, value in _parts(network, task, bound):
+            parts.append([*head, *lines])
+            proved = max(proved, value)
+    before = max(bound.value for bound in bounds)
+    claim = _up(Fraction(proved) * (1 + Fraction(ROOM)))
+    lines = [
+        "lipopt-certificate 1",
+        f"network {network.hash}",
+        f"norm {norm}",
+        f"outputs {outputs.shape[0]}",
+        *(_pairs("weights", outputs[[k], :]) for k in range(outputs.shape[0])),
+        *_domain_lines(network, domain),
+        f"bound {_integer_and_exponent(claim)}",
+        *_relaxation_lines(network, domain),
+        f"parts {len(parts)}",
+        *(line for part in parts for line in part),
+    ]
+    text = "\n".join([*lines, f"end {len(lines)}", ""])
+    loss = claim / before - 1 if before > np.finfo(np.float64).tiny else 0.0  # below, floats have no relative precision
+    return Certificate(text, claim, max(0.0, loss))
+
+
+def _parts(network: Network, task: Task, bound: UpperBound) -> Iterator[tuple[list[str], float]]:
+    """The lines of every part after its row, and the number that it proves."""
+    problem, proof = task.problem, bound.certificate
+    flat = _flatten(problem)
+    head = ["inputs *", *_variable_lines(flat), "terms 1"]
+    slack = _slack(network, task.raw, flat)
+    if isinstance(proof, Mapping):
+        yield from _parts_by_input(network, task, proof, bound.value)
+    elif isinstance(proof, Products):
+        yield [*head, *_products(flat, proof, bound.value)], bound.value * (1 + LP_ROOM) + slack
+    elif path_sum_bound(problem) <= bound.value * (1 + ROOM):
+        yield [*head, "rule path-sum"], bound.value + slack
+    elif isinstance(proof, Multipliers):
+        yield _sdp(network, task, None, proof)
+    elif product_bound(task.raw) <= bound.value * (1 + ROOM):
+        lines, room = _product(network, problem.norm)
+        yield [*head, *lines], bound.value * room + slack
+    elif not problem.layers:  # the norm of a matrix
+        yield _sdp(network, task, None, Multipliers(bound.value / 2, np.array([bound.value / 2]), []))
+    else:  # a method without multipliers: those of the SDP, if they are as good
+        found = SDP()(task)
+        if not isinstance(found.certificate, Multipliers) or found.value > bound.value * (1 + SDP_LOSS):
+            raise LipoptError("this method has no certificate, and the SDP does not reach its bound; use method 'sdp'")
+        yield _sdp(network, task, None, found.certificate)
+
+
+def _parts_by_input(network: Network, task: Task, proofs: Mapping[int, Any], bound: float) -> Iterator[tuple[list[str], float]]:
+    """The l1 norm: a part for every input that has a proof of its own, and one with the path sums of all others."""
+    problem = task.problem
+    whole = _flatten(problem)
+    slack = _slack(network, task.raw, whole)
+    sums = path_sum_rows(problem).sum(axis=0) + problem.slack
+    rest = [j for j in range(problem.inputs) if j not in proofs or sums[j] <= bound * (1 + ROOM)]
+    for j in sorted(set(range(problem.inputs)) - set(rest)):
+        if isinstance(proofs[j], Products):
+            flat = _flatten(problem, j)
+            head = [f"inputs 1 {j}", *_variable_lines(flat), "terms 1"]
+            yield [*head, *_products(flat, proofs[j], bound)], bound * (1 + LP_ROOM) + slack
+        else:
+            yield _sdp(network, task, j, proofs[j])
+    if rest:
+        head = [f"inputs {len(rest)} {_join(rest)}", *_variable_lines(whole), "terms 1"]
+        yield [*head, "rule path-sum"], bound + slack
+
+
+def _flatten(problem: DerivativeProblem, only: int | None = None, center: bool = False) -> _Flat:
+    """The problem for all inputs, or for one."""
+    inputs = np.arange(problem.inputs) == only if only is not None else np.ones(problem.inputs, bool)
+    groups = [_Group.of(layer, center) for layer in problem.layers]
+    variables = np.concatenate([inputs, *(group.mask for group in groups), np.ones(problem.outputs, bool)])
+    numbers = np.where(variables, np.cumsum(variables) - 1, -1)
+    width = int(variables.sum()) - problem.outputs
+    values = [_units(inputs, numbers[: problem.inputs], width)]
+    equations = [sp.csr_array((0, width))]
+    first = problem.inputs
+    for group in groups:
+        y = _combine(group.layer.blocks, values, (group.layer.size, width))
+        own = sp.diags_array(group.weight) @ _units(group.mask, numbers[first : first + group.layer.size], width)
+        values.append(sp.csr_array(sp.diags_array(group.middle) @ y + own))
+        equations.append(y[np.flatnonzero(group.mask), :])
+        first += group.layer.size
+    lower, upper = (np.concatenate([np.zeros(0), *(group.ends[side] for group in groups)]) for side in (0, 1))
+    C = _combine(problem.objective, values, (problem.outputs, width)).toarray()
+    return _Flat(int(inputs.sum()), sp.vstack(equations, format="csr"), lower, upper, C, groups, numbers)
+
+
+def _units(mask: Array, numbers: Array, width: int) -> sp.csr_array:
+    """Rows of the identity where there is a variable."""
+    rows = np.flatnonzero(mask)
+    return sp.csr_array((np.ones(len(rows)), (rows, numbers[rows])), shape=(len(mask), width))
+
+
+def _combine(blocks: Blocks, values: list[sp.csr_array], shape: tuple[int, int]) -> sp.csr_array:
+    return sp.csr_array(sum((sp.csr_array(m) @ values[source] for source, m in blocks.items()), sp.csr_array(shape)))
+
+
+def _variable_lines(flat: _Flat) -> list[str]:
+    lines = [group.line() for group in flat.groups if group.mask.any()]
+    return [f"variables {len(lines)}", *lines]
+
+
+def _slack(network: Network, raw: DerivativeProblem, flat: _Flat) -> float:
+    """What the checker adds for neurons whose slope is known only nearly, and that are substituted."""
+    listed = {group.layer.node: group.layer.neurons[group.mask] for group in flat.groups}
+    x, gradient = path_sums(raw)
+    slack = 0.0
+    for i, layer in enumerate(raw.layers, start=1):
+        node = network.nodes[layer.node]
+        enclosed = isinstance(node, Activation) and any(callable(piece) for piece in activations.KINDS[node.kind].slopes)
+        spread = np.maximum((layer.upper - layer.lower) / 2, 2.0**-64 if enclosed else 0.0)
+        spread[np.isin(layer.neurons, listed.get(layer.node, []))] = 0.0
+        y = sum((abs(m) @ x[source] for source, m in layer.blocks.items()), np.zeros(layer.size))
+        slack += float(spread * y @ gradient[i])
+    return slack * (1 + 1e-6)
+
+
+def _products(flat: _Flat, proof: Products, bound: float) -> list[str]:
+    """The rule `products`: multipliers on a grid that is fine for the bound; sets without any are left out."""
+    exponent = _exponent(bound, LP_BITS)
+    multipliers = np.rint(np.ldexp(proof.multipliers, -exponent)).astype(np.int64)
+    lines = []
+    for variables, row in zip(proof.sets, multipliers, strict=True):
+        columns = np.flatnonzero(variables >= 0)
+        masks = np.zeros(1, np.int64)
+        for column in columns:
+            masks = np.concatenate([masks, masks | 1 << column])
+        if row.any():
+            lines.append(f"set {len(columns)} {_join([*flat.numbers[variables[columns]], *row[masks]])}")
+    return ["rule products", f"grid {exponent}", f"sets {len(lines)}", *lines]
+
+
+def _sdp(network: Network, task: Task, only: int | None, proof: Multipliers) -> tuple[list[str], float]:
+    """A part with the rule `sdp`. Multipliers are inflated by as little as a factor needs, more towards the input."""
+    norm, flat = task.problem.norm, _flatten(task.problem, only, center=True)
+    head = ["inputs *" if only is None else f"inputs 1 {only}", *_variable_lines(flat), "terms 1", "rule sdp"]
+    pairs = zip(proof.tau, flat.groups, strict=True)
+    tau = [values[group.mask] * (group.weight[group.mask] ** 2) for values, group in pairs if group.mask.any()]
+    mu = np.broadcast_to(proof.mu, len(flat.C)).astype(np.float64)
+    delta = np.broadcast_to(proof.delta, flat.inputs).astype(np.float64)
+    for inflation in INFLATIONS:
+        rounded = [_Rounded.of(mu * (1 + inflation), SDP_BITS)]
+        for step, values in enumerate([*reversed(tau), delta], start=2):
+            rounded.append(_Rounded.of(values * (1 + step * inflation), SDP_BITS))
+        heights = [r.values for r in rounded]
+        factor = _factor(_dual_matrix(flat, heights[0], heights[-1], np.concatenate([*heights[-2:0:-1], np.zeros(0)])))
+        if factor is not None:
+            cost = _cost(rounded[-1], norm == "linf") + _cost(rounded[0], norm == "l1")
+            lines = [f"mu {rounded[0]}", f"delta {rounded[-1]}", *(f"tau {r}" for r in rounded[-2:0:-1])]
+            if cost > Fraction(proof.bound) * (1 + Fraction(SDP_LOSS)):
+                break
+            return [*head, *lines, *factor], _up(cost) + _slack(network, task.raw, flat)
+    raise LipoptError(f"the SDP's multipliers could not be rounded with a loss of at most {SDP_LOSS:g}")
+
+
+def _cost(multipliers: _Rounded, every: bool) -> Fraction:
+    """The sum, or the largest."""
+    values = [int(n) * Fraction(2) ** multipliers.exponent for n in multipliers.integers]
+    return sum(values, Fraction(0)) if every else max(values)
+
+
+def _dual_matrix(flat: _Flat, mu: Array, delta: Array, tau: Array) -> Array:
+    """S of the rule `sdp`, in floating point."""
+    n, variables, order = flat.inputs, flat.A.shape[1], flat.A.shape[1] + len(mu)
+    neurons = sp.eye_array(variables - n, variables, k=n, format="csr")
+    below = neurons - sp.diags_array(flat.lower) @ flat.A
+    above = neurons - sp.diags_array(flat.upper) @ flat.A
+    half = (below.T @ (sp.diags_array(tau) @ above)).toarray()
+    S = np.zeros((order, order))
+    S[:variables, :variables] = (half + half.T) / 2
+    S[variables:, :variables] = -flat.C / 2
+    S[:variables, variables:] = -flat.C.T / 2
+    S[np.arange(order), np.arange(order)] += np.concatenate([delta, np.zeros(variables - n), mu])
+    return S
+
+
+def _factor(S: Array) -> list[str] | None:
+    """The lines of a factor that proves S positive semidefinite, or None."""
+    order, diagonal = len(S), np.diagonal(S)
+    if order > LARGEST_ORDER:
+        raise LipoptError(f"a certificate for a matrix of order {order} would be too large; the limit is {LARGEST_ORDER}")
+    if not (np.isfinite(diagonal).all() and (diagonal > 0).all()):
+        return None
+    scale = -np.rint(np.log2(diagonal) / 2).astype(np.int64)
+    S = np.ldexp(np.ldexp(S, scale), scale[:, None])
+    try:
+        L = cholesky(S - MARGIN * np.eye(order), lower=True)
+    except LinAlgError:
+        return None
+    L = np.rint(np.ldexp(L, FACTOR_BITS))
+    rest = S - np.ldexp(L @ L.T, -2 * FACTOR_BITS)
+    others = np.abs(rest).sum(axis=1) - np.abs(np.diagonal(rest))
+    if not (np.diagonal(rest) - others > MARGIN / 4).all():
+        return None
+    rows = []
+    for i, row in enumerate(L.astype(np.int64)):
+        first = min(i, int(np.argmax(row != 0)))
+        rows.append(f"row {first} {_join(row[first : i + 1])}")
+    return [f"scale {_join(scale)}", f"factor {-FACTOR_BITS}", *rows]
+
+
+def _product(network: Network, norm: str) -> tuple[list[str], float]:
+    """The rule `product`, and the factor by which its number may exceed the product bound."""
+    lines, count = [], 0
+    for i, node in enumerate(network.nodes):
+        if isinstance(node, Affine) and norm == "l2":
+            for k, matrix in enumerate(node.matrices):
+                proof = _norm_lines(i, k, matrix.astype(np.float64))
+                count += bool(proof)
+                lines += proof
+    room = (1 + 1.1 * NORM_ROOM) ** sum(isinstance(node, Affine) for node in network.nodes)
+    return ["rule product", f"norms {count}", *lines], room if count else 1.0
+
+
+def _norm_lines(i: int, k: int, matrix: Matrix) -> list[str]:
+    """A proof of a matrix's spectral norm; nothing if what the checker finds by itself is as good."""
+    value = spectral_norm_up(matrix) * (1 + NORM_ROOM)
+    size = abs(matrix)
+    simple = np.sqrt(min(float((size * size).sum()), float(size.sum(axis=0).max() * size.sum(axis=1).max())))
+    if simple <= value:
+        return []
+    side = matrix if matrix.shape[0] <= matrix.shape[1] else matrix.T
+    gram = side @ side.T
+    gram = gram.toarray() if sp.issparse(gram) else gram
+    factor = _factor(value**2 * np.eye(len(gram)) - gram)
+    if factor is None:
+        raise LipoptError(f"the spectral norm of node {i} could not be proved by a factor")
+    return [f"norm {i} {k} {_integer_and_exponent(value)}", *factor]
+
+
+def _domain_lines(network: Network, domain: Domain) -> list[str]:
+    if domain is None:
+        return ["domain space"]
+    lower, upper = domain.bounds(network.input_size)
+    return ["domain box", f"lower {_exact(lower)}", f"upper {_exact(upper)}"]
+
+
+def _relaxation_lines(network: Network, domain: Domain) -> list[str]:
+    """The slopes of the lines that backward bounds use, for every activation that another one may depend on."""
+    nodes = [i for i, node in enumerate(network.nodes) if isinstance(node, Activation)][:-1]
+    if domain is None or not nodes:
+        return ["relaxations 0"]
+    intervals = preactivation_intervals(network, *domain.bounds(network.input_size))
+    lines = [f"relaxations {len(nodes)}"]
+    for i in nodes:
+        node = network.nodes[i]
+        assert isinstance(node, Activation)
+        below, _, above, _ = activations.linear_bounds(node.kind, *intervals[node.source], node.parameters)
+        lines += [
+            f"relaxation {i}",
+            f"below {_Rounded.of(below, RELAXATION_BITS)}",
+            f"above {_Rounded.of(above, RELAXATION_BITS)}",
+        ]
+    return lines
+
+
+@dataclass(frozen=True, eq=False)
+class _Rounded:
+    """Numbers as integers times 2^exponent."""
+
+    integers: Array
+    exponent: int
+
+    @staticmethod
+    def of(values: Array, bits: int) -> _Rounded:
+        """Rounded to the nearest, the largest to this number of bits."""
+        exponent = _exponent(float(np.abs(values).max(initial=0.0)), bits)
+        return _Rounded(np.rint(np.ldexp(values, -exponent)).astype(np.int64), exponent)
+
+    @property
+    def values(self) -> Array:
+        return np.ldexp(self.integers.astype(np.float64), self.exponent)
+
+    def __str__(self) -> str:
+        return f"{self.exponent} {_join(self.integers)}".rstrip()
+
+
+def _exponent(largest: float, bits: int) -> int:
+    """The exponent of a grid on which a number has so many bits."""
+    return int(np.frexp(largest)[1]) - bits if largest > 0 else 0
+
+
+def _up(value: Fraction) -> float:
+    """The smallest float that is not below."""
+    number = float(value)
+    return number if Fraction(number) >= value else float(np.nextafter(number, np.inf))
+
+
+def _exact(values: Array) -> str:
+    """Floats as integers after their common exponent, without rounding."""
+    ratios = [float(v).as_integer_ratio() for v in values]
+    bits = max((denominator.bit_length() - 1 for _, denominator in ratios), default=0)
+    return f"{-bits} {_join(n * (2**bits // d) for n, d in ratios)}"
+
+
+def _integer_and_exponent(value: float) -> str:
+    numerator, denominator = value.as_integer_ratio()
+    return f"{numerator} {1 - denominator.bit_length()}"
+
+
+def _pairs(keyword: str, row: sp.csr_array) -> str:
+    """Indices and values of a sparse row, after an exponent and their count."""
+    columns = sorted(zip(row.indices.tolist(), row.data.tolist(), strict=True))
+    exponent, *integers = _exact(np.array([v for _, v in columns])).split(" ")
+    pairs = [token for (j, _), n in zip(columns, integers, strict=True) for token in (j, n)]
+    return f"{keyword} {exponent} {len(columns)} {_join(pairs)}"
+
+
+def _join(tokens: Iterable[Any]) -> str:
+    return " ".join(map(str, tokens))

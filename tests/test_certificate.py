@@ -1,0 +1,115 @@
+"""Every bound of every method can be exported, and the checker verifies it."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from strategies import Question, make_network, questions
+
+import lipcheck.certificate
+import lipcheck.network
+from lipopt import Ball, load
+from lipopt.activations import KINDS
+from lipopt.api import _split
+from lipopt.certificate import SDP_LOSS, certify
+from lipopt.methods import Task, find_method
+from lipopt.presolve import presolve
+from lipopt.problem import derivative_problem, output_matrix, slope_ranges
+
+METHODS = ("path-sum", "product", "sdp", "lipopt")
+
+
+def export(network, method, *, norm="linf", output=0, margin=None, domain=None, directory):
+    """The certificate of a bound, and the claim that the checker verified."""
+    outputs = output_matrix(network, output, margin)
+    raw = derivative_problem(network, slope_ranges(network, domain), norm, outputs)
+    tasks = [Task(r, p) for r, p in zip(_split(raw), _split(presolve(raw)), strict=True)]
+    bounds = [find_method(method)(task) for task in tasks]
+    certificate = certify(network, outputs, domain, tasks, bounds)
+    network.save(directory / "network.safetensors")
+    certificate.save(directory / "certificate")
+    stored = lipcheck.network.read_network((directory / "network.safetensors").read_bytes())
+    return certificate, lipcheck.certificate.check(stored, (directory / "certificate").read_bytes())
+
+
+@pytest.fixture(scope="module")
+def directory(tmp_path_factory):
+    return tmp_path_factory.mktemp("certificates")
+
+
+@pytest.mark.parametrize("method", METHODS)
+@settings(max_examples=20)
+@given(question=questions())
+def test_every_method_on_every_network(method, question, directory):
+    kwargs = {"norm": question.norm, "output": question.output, "domain": question.domain}
+    if method == "lipopt" and question.norm == "l2":
+        return  # it refuses
+    certificate, claim = export(question.network, method, **kwargs, directory=directory)
+    assert claim.bound == certificate.bound
+    assert certificate.loss <= {"lipopt": 1e-6, "sdp": SDP_LOSS}.get(method, 1e-6)
+    pairs_respect(question, claim)
+
+
+def pairs_respect(question: Question, claim) -> None:
+    """The theorem itself, at random pairs of points."""
+    rng = np.random.default_rng(0)
+    size = question.network.input_size
+    low, high = (
+        (-np.ones(size), np.ones(size)) if claim.box is None else (np.array([float(v) for v in side]) for side in claim.box)
+    )
+    x = rng.uniform(low, high, (200, size))
+    y = np.clip(x + 1e-3 * rng.standard_normal(x.shape) * (high - low), low, high)
+    W = np.array([[float(row.get(i, 0)) for i in range(question.network.output_size)] for row in claim.rows])
+    order = {"linf": np.inf, "l2": 2, "l1": 1}[claim.norm]
+    change = np.linalg.norm((question.network(x) - question.network(y)) @ W.T, order, axis=1)
+    assert (change <= float(claim.bound) * np.linalg.norm(x - y, order, axis=1) * (1 + 1e-6) + 1e-12).all()
+
+
+@pytest.mark.parametrize("kind", sorted(KINDS))
+@pytest.mark.parametrize("radius", [1e-4, 1.0])
+def test_every_activation_in_a_ball(kind, radius, directory):
+    network = make_network("dense", kind, 3)
+    domain = Ball(np.array([0.2, -0.1, 0.4]), radius)
+    certificate, claim = export(network, "sdp", domain=domain, directory=directory)
+    assert claim.box is not None
+    assert certificate.loss <= SDP_LOSS
+
+
+def test_margin_is_exact(directory):
+    _, claim = export(make_network("dense", "relu", 5), "sdp", margin=(1, 0), directory=directory)
+    assert claim.rows == [{0: -1, 1: 1}]
+
+
+def test_the_paper_s_sdp_is_proved_by_the_multipliers_of_the_other(directory):
+    network = load([np.arange(6.0).reshape(3, 2) - 2.5, np.array([[1.0, -2.0, 1.5]])])
+    certificate, _ = export(network, "shor", directory=directory)
+    assert certificate.loss <= 2 * SDP_LOSS
+
+
+def test_neurons_that_drop_out_of_the_checker_s_problem(directory):
+    """A pre-activation that is bounded by a tiny positive number: the rounding of the two programs may disagree on its sign."""
+    weights = [np.array([[1.0, 1.0], [1.0, -1.0]]), np.array([[1.0, 1.0]])]
+    for bias in (2.0, np.nextafter(2.0, 3.0), np.nextafter(2.0, 1.0)):
+        network = load(weights, biases=[np.array([bias, 0.0]), np.zeros(1)])
+        for method in METHODS:
+            export(network, method, domain=Ball(np.zeros(2), 1.0), directory=directory)
+
+
+def test_huge_and_tiny_weights(directory):
+    rng = np.random.default_rng(0)
+    for scale in (1e-30, 1e30):
+        network = load([scale * rng.standard_normal((4, 3)), rng.standard_normal((1, 4)) / scale])
+        for method in METHODS:
+            export(network, method, directory=directory)
+
+
+def test_a_constant_network(directory):
+    network = load([np.zeros((2, 3)), np.ones((1, 2))])
+    for method in METHODS:
+        assert export(network, method, directory=directory)[1].bound < 1e-300
+
+
+def test_one_input_at_a_time_under_l1(directory):
+    network = make_network("residual", "relu", 2)
+    for method in ("sdp", "lipopt"):
+        for output in (0, "all"):
+            export(network, method, norm="l1", output=output, directory=directory)

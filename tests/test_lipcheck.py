@@ -1,0 +1,126 @@
+"""The checker as a program: fixture files, exit codes, limits, a clean interpreter."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from lipcheck_files import FOLDER, network_of, pairs
+
+from lipcheck.cli import main
+from lipopt import load
+
+SOURCE = Path(__file__).parents[1] / "src" / "lipcheck"
+ABS = FOLDER / "networks" / "abs.safetensors"
+EXIT_CODES = {"accept": 0, "reject": 1, "malformed": 2}
+
+
+def run(*arguments, options=()):
+    """The program in a clean interpreter: no environment, no installed packages."""
+    command = [sys.executable, "-I", "-S", *options, str(SOURCE), *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, timeout=60)
+
+
+def ids(pair):
+    return pair[1].name
+
+
+@pytest.mark.parametrize("folder", EXIT_CODES)
+def test_fixtures(folder, capsys):
+    for network, certificate in pairs(folder):
+        code = main([str(network), str(certificate)])
+        assert (code, certificate.name) == (EXIT_CODES[folder], certificate.name)
+        assert capsys.readouterr().out.count("\n") == 1
+
+
+@pytest.mark.parametrize("network", sorted((FOLDER / "malformed").glob("*.safetensors")), ids=lambda path: path.stem)
+def test_malformed_networks(network, capsys):
+    assert main([str(network)]) == 2
+    assert main([str(network), str(FOLDER / "accept" / "abs-path-sum")]) == 2
+
+
+@pytest.mark.parametrize("pair", pairs("accept"), ids=ids)
+def test_clean_interpreter_gives_the_same_verdict(pair, capsys):
+    result = run(*pair)
+    main([str(path) for path in pair])
+    assert (result.returncode, result.stderr) == (0, "")
+    assert result.stdout == capsys.readouterr().out
+
+
+def test_the_theorem_is_restated():
+    line = run(ABS, FOLDER / "accept" / "abs-products").stdout
+    assert line.startswith(
+        "verified: the l_inf Lipschitz constant of f[0] on the whole space is at most 1 (exactly 1), network sha256 14aae6d"
+    )
+    line = run(network_of(FOLDER / "accept" / "smooth-box-sdp-margin"), FOLDER / "accept" / "smooth-box-sdp-margin").stdout
+    assert "of f[0] - f[1] on the box [-1/2, 1/4] x [0, 1/2] is at most 1.79444786079 (exactly" in line
+
+
+def test_rejection_says_what_was_obtained():
+    line = run(ABS, FOLDER / "reject" / "abs-products-without-multipliers").stdout
+    assert line == "rejected: claimed 1, obtained 3 in part 0; largest leftovers: monomial (0, 1): 2; monomial (2,): 1\n"
+
+
+def test_a_network_alone_is_described():
+    result = run(FOLDER / "networks" / "residual.safetensors")
+    assert result.returncode == 0
+    assert "node 2: leaky_relu, 4, from 1" in result.stdout
+    assert "node 5: affine, 4, from 2, 4, 8 weights" in result.stdout
+
+
+def test_another_network_is_a_mismatch():
+    result = run(FOLDER / "networks" / "smooth.safetensors", FOLDER / "accept" / "abs-products")
+    assert result.returncode == 3
+    assert result.stdout.startswith("network mismatch: ")
+
+
+def test_missing_files_are_malformed(tmp_path):
+    assert run(tmp_path / "none").returncode == 2
+    assert run(ABS, tmp_path).returncode == 2
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("grid 0", "grid 5001"),
+        ("bound 1 0", "bound 1 -5001"),
+        ("set 3 0 1 2 1 1 2 0 0 2 1 1", "set 1000000 0"),
+    ],
+)
+def test_sizes_beyond_the_limits(old, new, tmp_path):
+    text = (FOLDER / "accept" / "abs-products").read_text()
+    (tmp_path / "certificate").write_text(text.replace(old, new))
+    assert run(ABS, tmp_path / "certificate").returncode == 4
+
+
+def test_a_network_beyond_the_limits(tmp_path):
+    data = ABS.read_bytes().replace(b'\\"shape\\":[1]', b'\\"shape\\":[10000000000]')
+    length = int.from_bytes(data[:8], "little") + len(data) - len(ABS.read_bytes())
+    (tmp_path / "network").write_bytes(length.to_bytes(8, "little") + data[8:])
+    assert run(tmp_path / "network").returncode == 4
+
+
+def test_limit_on_time(tmp_path):
+    """A polynomial of two million monomials takes longer than a second."""
+    rng = np.random.default_rng(0)
+    network = load([rng.standard_normal((40, 40)) for _ in range(3)] + [rng.standard_normal((1, 40))])
+    network.save(tmp_path / "network")
+    neurons = [f"neurons {i} 40 {' '.join(map(str, range(40)))}" for i in (2, 4, 6)]
+    text = (FOLDER / "accept" / "abs-products").read_text().split("\nvariables")[0].split("\n")
+    text[1] = f"network {network.hash}"
+    lines = [*text, "variables 3", *neurons, "terms 1", "rule products", "grid 0", "sets 0"]
+    (tmp_path / "certificate").write_text("\n".join([*lines, f"end {len(lines)}", ""]))
+    result = run(tmp_path / "network", tmp_path / "certificate", "--seconds", "1")
+    assert (result.returncode, result.stdout) == (4, "limits exceeded: more than 1 seconds\n")
+
+
+def test_the_checker_imports_the_standard_library_alone():
+    code = (
+        "import sys; sys.path.insert(0, sys.argv[1]); import lipcheck.cli; print(*{name.split('.')[0] for name in sys.modules})"
+    )
+    result = subprocess.run(
+        [sys.executable, "-I", "-S", "-c", code, str(SOURCE.parent)], capture_output=True, text=True, check=True
+    )
+    loaded = set(result.stdout.split()) - {"lipcheck", "__main__"}
+    assert loaded <= set(sys.stdlib_module_names)

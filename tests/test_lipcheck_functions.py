@@ -1,0 +1,108 @@
+"""Enclosures of the activations, against high precision and against lipopt's own."""
+
+from fractions import Fraction
+
+import mpmath
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from strategies import PARAMETERS
+
+from lipcheck.functions import KINDS, SCALE, cells, function, offset_above, offset_below, slope_range
+from lipopt import activations
+
+mpmath.mp.dps = 60
+POINTS = st.floats(-150, 150) | st.floats(-8, 8) | st.floats(-1e-3, 1e-3)
+
+
+def sigmoid(x):
+    return 1 / (1 + mpmath.exp(-x))
+
+
+REFERENCES = {
+    "sigmoid": sigmoid,
+    "tanh": mpmath.tanh,
+    "erf": mpmath.erf,
+    "softplus": lambda x: mpmath.log1p(mpmath.exp(2 * x)) / 2,
+    "silu": lambda x: x * sigmoid(mpmath.mpf(1.3) * x),
+    "gelu": lambda x: x * mpmath.ncdf(x),
+    "gelu_tanh": lambda x: x * sigmoid(2 * mpmath.sqrt(2 / mpmath.pi) * (x + mpmath.mpf("0.044715") * x**3)),
+    "mish": lambda x: x * mpmath.tanh(mpmath.log1p(mpmath.exp(x))),
+    "elu": lambda x: x if x >= 0 else mpmath.mpf(1.7) * mpmath.expm1(x),
+    "celu": lambda x: x if x >= 0 else mpmath.mpf(0.6) * mpmath.expm1(x / mpmath.mpf(0.6)),
+    "softsign": lambda x: x / (1 + abs(x)),
+    "hard_swish": lambda x: x * min(max(x / 6 + 0.5, 0), 1),
+}
+
+
+def build(kind):
+    """lipcheck's function and the parameters of it in lipopt."""
+    parameters = activations.check(kind, PARAMETERS.get(kind, {}))
+    names = KINDS[kind].parameters
+    values = tuple(None if np.isinf(parameters[name]) else Fraction(parameters[name]) for name in names)
+    return function(kind, values), parameters
+
+
+def high_precision(x):
+    return mpmath.mpf(x.numerator) / x.denominator
+
+
+def test_the_kinds_are_those_of_lipopt():
+    assert set(KINDS) == set(activations.KINDS)
+
+
+@pytest.mark.parametrize("kind", sorted(REFERENCES))
+@settings(max_examples=15)
+@given(x=POINTS)
+def test_values_and_slopes_are_enclosed(kind, x):
+    f, _ = build(kind)
+    x, tiny = Fraction(x), mpmath.mpf(10) ** -45
+    value = f.value(x * f.scale)
+    exact = REFERENCES[kind](high_precision(x)) * high_precision(f.scale)
+    assert mpmath.mpf(value.lo) / SCALE - tiny <= exact <= mpmath.mpf(value.hi) / SCALE + tiny
+    assert value.hi - value.lo <= SCALE // 10**17
+    if all(abs(x * f.scale - b) > 1e-20 for b in f.breaks):  # the reference is a difference quotient
+        low, high = slope_range(f, x, x)
+        slope = mpmath.diff(REFERENCES[kind], high_precision(x), h=mpmath.mpf(10) ** -25)
+        assert high_precision(low) - 1e-15 <= slope <= high_precision(high) + 1e-15
+        assert high - low <= Fraction(1, 10**15)
+
+
+@pytest.mark.parametrize("kind", sorted(KINDS))
+@settings(max_examples=15)
+@given(ends=st.tuples(POINTS, POINTS))
+def test_ranges_lie_in_those_of_lipopt(kind, ends):
+    """Both enclose the truth, lipcheck more tightly; and lines around the function have what lies between them."""
+    f, parameters = build(kind)
+    lo, hi = (Fraction(end) for end in sorted(ends))
+    arrays = np.array([float(lo)]), np.array([float(hi)])
+    low, high = slope_range(f, lo, hi)
+    wide_low, wide_high = activations.slope_range(kind, *arrays, parameters)
+    assert wide_low[0] <= low + Fraction(1, 2**60)
+    assert high <= wide_high[0] + Fraction(1, 2**60)
+    parts = cells(f, lo, hi)
+    below, from_below, above, from_above = (float(v[0]) for v in activations.linear_bounds(kind, *arrays, parameters))
+    slack = Fraction(1e-9 * (1 + abs(float(lo)) + abs(float(hi))))
+    assert offset_below(parts, Fraction(below)) >= Fraction(from_below) - slack
+    assert offset_above(parts, Fraction(above)) <= Fraction(from_above) + slack
+    for x in np.random.default_rng(0).uniform(*arrays, 20):
+        y = activations.value(kind, np.array([x]), parameters)[0]
+        rounding = 1e-12 * (1 + abs(x))
+        assert float(offset_below(parts, Fraction(below))) + below * x - rounding <= y
+        assert y <= float(offset_above(parts, Fraction(above))) + above * x + rounding
+        steepness = activations.slope(kind, np.array([x]), parameters)[0]
+        assert float(low) - 1e-12 <= steepness <= float(high) + 1e-12
+
+
+@pytest.mark.parametrize("kind", sorted(KINDS))
+def test_slopes_over_the_whole_space(kind):
+    f, parameters = build(kind)
+    low, high = slope_range(f)
+    x = np.concatenate([np.linspace(-10, 10, 20_001), [-1e6, 1e6]])
+    slopes = activations.slope(kind, x, parameters)
+    assert float(low) - 1e-12 <= slopes.min()
+    assert slopes.max() <= float(high) + 1e-12
+    wide_low, wide_high = activations.slope_range(kind, np.array([-np.inf]), np.array([np.inf]), parameters)
+    assert wide_low[0] <= low + Fraction(1, 2**60)
+    assert high <= wide_high[0] + Fraction(1, 2**60)

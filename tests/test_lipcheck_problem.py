@@ -1,0 +1,82 @@
+"""The checker's own derivative problem: bounds on nodes with any relaxations, and problems with any choice of variables."""
+
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from strategies import ARCHITECTURES, SEEDS, make_network
+
+from lipcheck.exact import Matrix
+from lipcheck.network import Activation, Affine, read_network
+from lipcheck.problem import Variables, build_problem, node_bounds, slope_ranges
+from lipcheck.rules import path_sum
+from lipopt.activations import KINDS
+
+CASES = st.tuples(st.sampled_from(ARCHITECTURES), st.sampled_from(sorted(KINDS)), SEEDS)
+
+
+@pytest.fixture(scope="module")
+def path(tmp_path_factory):
+    return tmp_path_factory.mktemp("problem") / "network.safetensors"
+
+
+def both(case, path):
+    """The same network in both programs, a box, and a source of random numbers."""
+    network = make_network(*case)
+    network.save(path)
+    rng = np.random.default_rng(case[2])
+    center, radius = rng.normal(size=network.input_size), rng.random()
+    return network, read_network(path.read_bytes()), center - radius, center + radius, rng
+
+
+def fractions(values):
+    return [Fraction(float(v)) for v in values]
+
+
+def random_relaxations(network, rng):
+    nodes = [(i, node.size) for i, node in enumerate(network.nodes) if isinstance(node, Activation)]
+    return {i: (fractions(rng.uniform(-1, 2, size)), fractions(rng.uniform(-1, 2, size))) for i, size in nodes}
+
+
+@settings(max_examples=40)
+@given(case=CASES, relaxed=st.booleans())
+def test_values_of_nodes_lie_in_their_bounds(case, relaxed, path):
+    """Whatever the slopes of the lines around the activations."""
+    network, stored, lower, upper, rng = both(case, path)
+    relaxations = random_relaxations(stored, rng) if relaxed else {}
+    bounds = node_bounds(stored, (fractions(lower), fractions(upper)), relaxations)
+    points = np.concatenate([rng.uniform(lower, upper, (50, len(lower))), rng.choice([lower, upper], 10)])
+    for value, (low, high) in zip(network.node_values(points.T), bounds, strict=True):
+        rounding = 1e-9 * (1 + np.abs(value))
+        assert (np.array([float(v) for v in low])[:, None] - rounding <= value).all()
+        assert (value <= np.array([float(v) for v in high])[:, None] + rounding).all()
+
+
+@settings(max_examples=60)
+@given(case=CASES, local=st.booleans())
+def test_any_choice_of_variables_gives_a_bound(case, local, path):
+    """Listed, centered or substituted at random: the bound holds for the Jacobians of all slopes in range."""
+    _, stored, lower, upper, rng = both(case, path)
+    ranges = slope_ranges(stored, (fractions(lower), fractions(upper)) if local else None, {})
+    kept = {}
+    for i, node in enumerate(stored.nodes):
+        if isinstance(node, Activation) and rng.random() < 0.8:
+            kept[i] = Variables(np.flatnonzero(rng.random(node.size) < 0.7).tolist(), bool(rng.random() < 0.5))
+    W = Matrix([{0: 1}], stored.nodes[-1].size)
+    problem = build_problem(stored, ranges, W, list(range(stored.nodes[0].size)), kept)
+    bound = float(path_sum(problem, "linf") + problem.slack)
+    for _ in range(50):
+        x = [rng.choice([-1.0, 1.0], stored.nodes[0].size)]
+        for i, node in enumerate(stored.nodes[1:], start=1):
+            if isinstance(node, Affine):
+                x.append(sum((dense(matrix) @ x[source] for source, matrix in node.inputs), np.zeros(node.size)))
+            elif isinstance(node, Activation):
+                low, high = (np.array([float(v) for v in side]) for side in ranges[i])
+                x.append(np.where(rng.random(node.size) < 0.5, low, high) * x[node.source])
+        assert abs(x[-1][0]) <= bound * (1 + 1e-9) + 1e-12
+
+
+def dense(matrix):
+    return np.array(matrix.dense(), dtype=object).astype(float) * 2.0**matrix.exponent
