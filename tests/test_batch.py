@@ -18,6 +18,8 @@ from typing import ClassVar
 import numpy as np
 import pytest
 
+import lipcheck.certificate
+import lipcheck.network
 import lipopt
 from lipopt import Ball, LipoptError, bound, local_bounds
 from lipopt.batch import Questions
@@ -35,7 +37,7 @@ from lipopt.summary import summarize
 POINTS = 16
 OPTIONS = {
     "labels": None, "output": None, "margins": "all", "certify": False, "certified_radius": False, "norm": "linf", "clip": None,
-    "method": SDP(gap=1e-3), "time_limit": None, "samples": 20, "seed": 0,
+    "method": SDP(gap=1e-3), "time_limit": None, "samples": 20, "seed": 0, "certificates": None,
 }  # fmt: skip
 
 
@@ -131,6 +133,18 @@ def test_to_certify_decides_as_solving_does(network, points, expected) -> None:
     assert 0 < sum(row.method == "sdp" for row in rows) < len(rows)
     for row, best in zip(timeless(rows), expected, strict=True):
         assert row.upper >= best.pop_lower
+
+
+def test_certificates_prove_the_rows(network, points, tmp_path: Path) -> None:
+    network.save(tmp_path / "network.safetensors")
+    stored = lipcheck.network.read_network((tmp_path / "network.safetensors").read_bytes())
+    rows = local_bounds(network, points[:2], 0.4, margins="all", certify=True, certificates=tmp_path / "certificates")
+    assert len({row.certificate for row in rows}) == 6
+    for row in rows:
+        claim = lipcheck.certificate.check(stored, Path(row.certificate).read_bytes())
+        assert claim.bound == row.upper
+    with pytest.raises(LipoptError, match="certificates"):
+        local_bounds(network, points[:2], 0.4, certificates=tmp_path / "network.safetensors")
 
 
 def test_certified_points_survive_attacks() -> None:

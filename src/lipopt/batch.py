@@ -53,6 +53,7 @@ def local_bounds(
     time_limit: float | None = None,
     samples: int = 200,
     seed: int = 0,
+    certificates: str | Path | None = None,
     jobs: int = 1,
     cluster: str | None = None,
     path: str | Path | None = None,
@@ -65,13 +66,14 @@ def local_bounds(
     or the runner-up's alone; without `labels`, the label is the class that the network gives. The row of a margin is
     `certified` if the margin is proved positive on the whole ball; a point is, if all its margins are. With `certify`,
     margins are solved no further than that takes, and constants may be loose. `certified_radius` asks for the largest
-    radius that can be certified.
+    radius that can be certified. With a folder for `certificates`, every upper bound is the one its certificate proves.
 
     Runs in `jobs` processes, or on the Dask cluster with that scheduler address. Rows are also appended to the file `path`
     as they finish; `resume` goes on with such a file. The time limit is per row."""
     questions = Questions.about(
         load(network), points, radius, labels=labels, output=output, margins=margins, certify=certify,
         certified_radius=certified_radius, norm=norm, clip=clip, method=method, time_limit=time_limit, samples=samples, seed=seed,
+        certificates=certificates,
     )  # fmt: skip
     with engine(jobs, cluster) as where:
         if path is None:
@@ -101,13 +103,15 @@ class Questions:
         labels: Any,
         certified_radius: bool,
         method: str | Method,
+        certificates: str | Path | None,
         **options: Any,
     ) -> Questions:
         """Check everything before anything runs."""
         radii = tuple(float(r) for r in np.atleast_1d(np.asarray(radius, dtype=np.float64)))
         clip = options["clip"]
         largest = (1.0 if clip is None else float(clip[1] - clip[0])) if certified_radius else None
-        ask = Ask(radii, find_method(method), largest=largest, **options)
+        folder = None if certificates is None else str(_folder(Path(certificates)))
+        ask = Ask(radii, find_method(method), largest=largest, certificates=folder, **options)
         rows = check_points(network, points)
         _check(network, ask, rows, labels is not None)
         labelled = ask.margins is not None or ask.largest is not None
@@ -179,6 +183,15 @@ class Questions:
             [(self.first + int(k), self.points[k], label[k]) for k in left[start : start + size]]
             for start in range(0, len(left), size)
         ]
+
+
+def _folder(path: Path) -> Path:
+    """A folder that is there, or can be made."""
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise LipoptError(f"cannot write certificates to {path}: {error.strerror}") from error
+    return path
 
 
 def _parts(network: Network, points: Array) -> list[Array]:

@@ -273,6 +273,9 @@ def local(
     time_limit: TimeOption = None,
     seed: SeedOption = 0,
     samples: Annotated[int, typer.Option("--samples", help="random points for the lower bound")] = 200,
+    certificates: Annotated[
+        Path | None, typer.Option("--certificates", help="folder for a certificate of every row")
+    ] = None,
     jobs: Annotated[int | None, typer.Option("--jobs", "-j", help="processes  [default: one per core]")] = None,
     cluster: Annotated[str | None, typer.Option("--cluster", metavar="ADDRESS", help="Dask scheduler, tcp://host:8786")] = None,
     resume: Annotated[bool, typer.Option("--resume", help="go on with the file of a run that ended early")] = False,
@@ -311,6 +314,7 @@ def local(
         time_limit=time_limit,
         seed=seed,
         samples=samples,
+        certificates=certificates,
     )
     if points is not None:
         questions = questions.only(*_pair(points, "--points", int, ":"))

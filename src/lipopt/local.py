@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
@@ -21,11 +22,12 @@ import scipy.sparse as sp
 from . import activations
 from .api import QUIET
 from .baselines import PathSum, path_sum_bound
+from .certificate import Certificate, certify
 from .domain import Ball
 from .errors import LipoptError
 from .intervals import preactivation_intervals
 from .lower import pop_lower_bound, sample_rows
-from .methods import Method, Task, find_method
+from .methods import Method, Task, UpperBound, find_method
 from .network import Affine, Input, Network
 from .presolve import presolve, split_rows
 from .problem import Norm, derivative_problem, output_matrix, slope_ranges
@@ -54,6 +56,7 @@ class Row:
     method: str | None = None
     status: str | None = None
     seconds: float = 0.0
+    certificate: str | None = None  # the file that proves `upper`
     error: str | None = None
 
 
@@ -72,6 +75,7 @@ class Ask:
     time_limit: float | None = None  # seconds for one question
     samples: int = 200
     seed: int = 0
+    certificates: str | None = None  # the folder to write certificates to
 
     def questions(self, outputs: Array, label: int | None) -> list[Question]:
         """The outputs or margins to bound, at a point with these outputs."""
@@ -194,14 +198,14 @@ def _ball_rows(network: Network, ask: Ask, ball: Ball, questions: Sequence[Quest
     hopeless = any(row.margin is not None and ball.radius * task.pop_lower >= row.margin for row, task in prepared)
     shared = (time.perf_counter() - start) / len(questions)
     rows: list[Row] = []
-    for row, task in prepared:
+    for k, (row, task) in enumerate(prepared):
         row, task = replace(row, seconds=shared), replace(task, deadline=_deadline(ask))
-        blank = replace(row, lower=None, pop_lower=None)
-        rows += _or_error([blank], partial(_solved, ask, row, task, hopeless))
+        prove = partial(certify, network, outputs[[k], :], ball, [task])
+        rows += _or_error([replace(row, lower=None, pop_lower=None)], partial(_solved, ask, row, task, hopeless, prove))
     return rows
 
 
-def _solved(ask: Ask, row: Row, task: Task, hopeless: bool) -> list[Row]:
+def _solved(ask: Ask, row: Row, task: Task, hopeless: bool, prove: Callable[[list[UpperBound]], Certificate]) -> list[Row]:
     """The row with its upper bound. To certify, the path sum is enough where it proves the margin, or where nothing can."""
     start = time.perf_counter()
     method = ask.method
@@ -212,16 +216,26 @@ def _solved(ask: Ask, row: Row, task: Task, hopeless: bool) -> list[Row]:
         raise LipoptError(f"the bound of method '{method.name}' overflows; rescale the network")
     if found.value < task.pop_lower:
         raise RuntimeError(f"method '{method.name}' gave {found.value} below {task.pop_lower}, a lower bound: please report this")
+    upper, file = found.value, None
+    if ask.certificates is not None:
+        certificate, file = prove([found]), Path(ask.certificates) / _file_name(row)
+        certificate.save(file)
+        upper = certificate.bound
     solved = replace(
         row,
         pop_lower=max(task.pop_lower, found.pop_lower or 0.0),
-        upper=found.value,
-        certified=None if row.margin is None or ask.norm != "linf" else _kept(row.margin, row.radius, found.value),
+        upper=upper,
+        certified=None if row.margin is None or ask.norm != "linf" else _kept(row.margin, row.radius, upper),
         method=method.name,
         status=found.status,
         seconds=row.seconds + time.perf_counter() - start,
+        certificate=None if file is None else str(file),
     )
     return [solved]
+
+
+def _file_name(row: Row) -> str:
+    return f"{row.point}-{row.question.replace(' - ', '-').replace(' ', '-')}-{row.radius:g}.cert"
 
 
 def _radius_row(network: Network, ask: Ask, point: Array, blank: Row) -> list[Row]:
