@@ -85,6 +85,12 @@ def test_the_paper_s_sdp_is_proved_by_the_multipliers_of_the_other(directory):
     assert certificate.loss <= 2 * SDP_LOSS
 
 
+@pytest.mark.parametrize("norm", ["linf", "l2", "l1"])
+def test_lip_sdp_is_proved_too(norm, directory):
+    _, claim = export(make_network("dense", "relu", 1), "lip-sdp", norm=norm, output="all", directory=directory)
+    assert claim.norm == norm
+
+
 def test_neurons_that_drop_out_of_the_checker_s_problem(directory):
     """A pre-activation that is bounded by a tiny positive number: the rounding of the two programs may disagree on its sign."""
     weights = [np.array([[1.0, 1.0], [1.0, -1.0]]), np.array([[1.0, 1.0]])]

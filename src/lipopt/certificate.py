@@ -116,7 +116,7 @@ def certify(
             parts.append([*head, *lines])
             proved = max(proved, value)
     before = max(bound.value for bound in bounds)
-    claim = _up(Fraction(proved) * (1 + Fraction(ROOM)))
+    claim = _up(max(Fraction(before), Fraction(proved) * (1 + Fraction(ROOM))))
     lines = [
         "lipopt-certificate 1",
         f"network {network.hash}",
@@ -140,8 +140,9 @@ def _parts(network: Network, task: Task, bound: UpperBound) -> Iterator[tuple[li
     flat = _flatten(problem)
     head = ["inputs *", *_variable_lines(flat), "terms 1"]
     slack = _slack(network, task.raw, flat)
-    if isinstance(proof, Mapping):
-        yield from _parts_by_input(network, task, proof, bound.value)
+    if isinstance(proof, Mapping | list):
+        proofs = proof if isinstance(proof, Mapping) else _best_by_input(proof)
+        yield from _parts_by_input(network, task, proofs, bound.value)
     elif isinstance(proof, Products):
         yield [*head, *_products(flat, proof, bound.value)], bound.value * (1 + LP_ROOM) + slack
     elif path_sum_bound(problem) <= bound.value * (1 + ROOM):
@@ -155,9 +156,15 @@ def _parts(network: Network, task: Task, bound: UpperBound) -> Iterator[tuple[li
         yield _sdp(network, task, None, Multipliers(bound.value / 2, np.array([bound.value / 2]), []))
     else:  # a method without multipliers: those of the SDP, if they are as good
         found = SDP()(task)
-        if not isinstance(found.certificate, Multipliers) or found.value > bound.value * (1 + SDP_LOSS):
+        if found.certificate is None or found.value > bound.value * (1 + SDP_LOSS):
             raise LipoptError("this method has no certificate, and the SDP does not reach its bound; use method 'sdp'")
-        yield _sdp(network, task, None, found.certificate)
+        yield from _parts(network, task, found)
+
+
+def _best_by_input(proofs: list[Multipliers]) -> dict[int, Multipliers]:
+    """The multipliers with the smallest bound for every input."""
+    best = np.argmin([proof.bounds for proof in proofs], axis=0) if proofs else []
+    return {j: Multipliers(proofs[k].mu, proofs[k].delta[[j]], proofs[k].tau) for j, k in enumerate(best)}
 
 
 def _parts_by_input(network: Network, task: Task, proofs: Mapping[int, Any], bound: float) -> Iterator[tuple[list[str], float]]:
@@ -262,7 +269,7 @@ def _sdp(network: Network, task: Task, only: int | None, proof: Multipliers) -> 
         if factor is not None:
             cost = _cost(rounded[-1], norm == "linf") + _cost(rounded[0], norm == "l1")
             lines = [f"mu {rounded[0]}", f"delta {rounded[-1]}", *(f"tau {r}" for r in rounded[-2:0:-1])]
-            if cost > Fraction(proof.bound) * (1 + Fraction(SDP_LOSS)):
+            if cost > Fraction(float(proof.bounds.max())) * (1 + Fraction(SDP_LOSS)):
                 break
             return [*head, *lines, *factor], _up(cost) + _slack(network, task.raw, flat)
     raise LipoptError(f"the SDP's multipliers could not be rounded with a loss of at most {SDP_LOSS:g}")

@@ -3,7 +3,7 @@
     vectors rounded to slopes <= POP optimum <= |C X| at the optimum = mu + sum of delta <= the bound that is reported
 
 Rounds of ascent alternate with the dual (dual.py), until the two are within the gap, nothing improves, or time is up.
-What is reported is always proved; if nothing can be proved, that is the path sum. The rank starts at 16 or less and is
+What is reported is always proved; if nothing can be proved, that is the path sum. The rank starts small and is
 raised when the ascent ends with the gap still open, up to sqrt(2 n) + 1 for n variables: some optimum has that rank.
 
 For l1 the optimum is a maximum over inputs: batches of problems that share everything but t, those with the largest path
@@ -32,11 +32,11 @@ from .rounding import Array, up, up_float
 from .threads import blas_threads
 from .vector_network import State, VectorNetwork
 
-FIRST_RANK = 16  # of a large problem
+FIRST_RANK, RANK_SHARE = 16, 4  # to start with at least, and that share of the rank that is enough
 POWER = 30  # power iterations before the first look at the dual
 STAGES = (50, 100, 200)  # L-BFGS iterations between looks at the dual; the last repeats
 MOST_STAGES = 30
-STALLED = 1e-10  # relative gain of a stage that counts as none
+STALLED = 1e-7  # relative gain of a stage that counts as none
 INFLATIONS = (1e-9, 1e-6, 1e-4, 1e-3, 1e-2)  # of the multipliers, to make the dual definite
 HYPERPLANES = 32  # to round the vectors with; fewer on problems with more than ROUNDING_WORK / HYPERPLANES coefficients
 ROUNDING_WORK = 200_000_000
@@ -121,7 +121,7 @@ class SDP:
     def _states(self, network: VectorNetwork, task: Task) -> Iterator[State]:
         """The state after every stage of the ascent."""
         enough = ceil(sqrt(2 * sum(network.free))) + 1
-        rank = self.rank or min(enough, FIRST_RANK)
+        rank = self.rank or min(enough, max(FIRST_RANK, enough // RANK_SHARE))
         x = network.power(network.start(rank, task.seed), POWER)
         state = network.evaluate(x)
         yield state
