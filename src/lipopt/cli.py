@@ -273,9 +273,7 @@ def local(
     time_limit: TimeOption = None,
     seed: SeedOption = 0,
     samples: Annotated[int, typer.Option("--samples", help="random points for the lower bound")] = 200,
-    certificates: Annotated[
-        Path | None, typer.Option("--certificates", help="folder for a certificate of every row")
-    ] = None,
+    certificates: Annotated[Path | None, typer.Option("--certificates", help="folder for a certificate of every row")] = None,
     jobs: Annotated[int | None, typer.Option("--jobs", "-j", help="processes  [default: one per core]")] = None,
     cluster: Annotated[str | None, typer.Option("--cluster", metavar="ADDRESS", help="Dask scheduler, tcp://host:8786")] = None,
     resume: Annotated[bool, typer.Option("--resume", help="go on with the file of a run that ended early")] = False,
