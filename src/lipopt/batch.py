@@ -29,7 +29,7 @@ from .rounding import Array
 from .sdp import SDP
 
 METHOD = SDP(gap=1e-3)  # ten times looser than for one problem: most problems need half the time
-LARGEST_CHUNK = 32  # points
+LARGEST_CHUNK = 64  # rows: seconds of work or more, where a task costs milliseconds to schedule
 CHUNKS_PER_WORKER = 8
 SORTED = 10_000  # points up to which the work is estimated: with more, the last chunks are a small part of the run anyway
 LARGEST_ARRAY = 2**23  # numbers, when all points are evaluated
@@ -177,7 +177,7 @@ class Questions:
             parts = _parts(self.network, self.points[left])
             work = np.concatenate([unknown_slopes(self.network, part, largest) for part in parts])
             left = left[np.argsort(-work, kind="stable")]
-        size = int(np.clip(len(left) // (CHUNKS_PER_WORKER * max(1, workers)), 1, LARGEST_CHUNK))
+        size = max(1, min(len(left) // (CHUNKS_PER_WORKER * max(1, workers)), LARGEST_CHUNK // self.rows_per_point))
         label = [None] * len(self.points) if self.labels is None else [int(y) for y in self.labels]
         return [
             [(self.first + int(k), self.points[k], label[k]) for k in left[start : start + size]]
