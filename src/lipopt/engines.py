@@ -15,6 +15,7 @@ from concurrent.futures import CancelledError
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any, TypeAlias
+from warnings import catch_warnings
 
 from .errors import LipoptError
 from .local import Ask, Row, answer, unanswered
@@ -99,6 +100,11 @@ def _numbered(k: int, ask: Ask, chunk: Chunk) -> tuple[int, list[Row]]:
     return k, _solve(None, ask, chunk)
 
 
+def _keep(network: Network) -> Network:
+    """The network as the result of a task: workers get it from each other, and it is not lost with a worker, as scattered data is."""
+    return network
+
+
 class Cluster:
     """The workers of the Dask scheduler at an address."""
 
@@ -141,7 +147,8 @@ class Cluster:
         from distributed import as_completed
         from distributed.scheduler import KilledWorker
 
-        there = self._client.scatter(network, broadcast=True)
+        with catch_warnings(action="ignore", category=UserWarning):  # Dask advises to scatter what is large
+            there = self._client.submit(_keep, network, pure=False)
         queue = list(reversed(chunks))
         finished = as_completed(with_results=True, raise_errors=False)
         while queue or under_way:
