@@ -101,7 +101,7 @@ def _numbered(k: int, ask: Ask, chunk: Chunk) -> tuple[int, list[Row]]:
 
 
 def _keep(network: Network) -> Network:
-    """The network as the result of a task: workers get it from each other, and it is not lost with a worker, as scattered data is."""
+    """The network as the result of a task, which workers pass on: unlike scattered data, it is not lost with a worker."""
     return network
 
 
