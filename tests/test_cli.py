@@ -108,6 +108,23 @@ def test_compare(run, model: str) -> None:
     assert rows[0]["upper"] <= rows[1]["upper"]
 
 
+@pytest.mark.parametrize("command", ["bound", "compare"])
+def test_certificates_are_written_and_verified(run, model: str, tmp_path: Path, command: str) -> None:
+    path, network = tmp_path / "claim.cert", tmp_path / "claim.safetensors"
+    code, out, _ = run(command, model, "--certificate", str(path), "--json")
+    assert code == 0
+    upper = json.loads(out)["upper"] if command == "bound" else json.loads(out)[0]["upper"]
+    checked = subprocess.run([sys.executable, "-m", "lipopt", "check", network, path], capture_output=True, text=True, check=True)
+    proved = float(checked.stdout.split("is at most ")[1].split()[0])
+    assert proved == pytest.approx(upper, rel=1e-9)
+    lines = path.read_text().splitlines()
+    claim = next(i for i, line in enumerate(lines) if line.startswith("bound "))
+    mantissa, exponent = lines[claim].split()[1:]
+    lines[claim] = f"bound {int(mantissa) // 2} {exponent}"
+    path.write_text("\n".join(lines) + "\n")
+    assert run("check", str(network), str(path))[0] == 1
+
+
 def test_bad_input_is_one_line_and_exit_code_2(run, model: str, tmp_path: Path) -> None:
     bad = tmp_path / "bad.onnx"
     bad.write_bytes(b"\x08\x07 nothing")

@@ -11,6 +11,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from . import auto, shor  # noqa: F401  (importing a method registers it)
+from .certificate import certify as write_certificate
 from .domain import Ball, Box, Domain
 from .errors import LipoptError
 from .lower import Sample, pop_lower_bound, sample
@@ -41,6 +42,7 @@ def bound(
     time_limit: float | None = None,
     seed: int = 0,
     samples: int | None = None,
+    certify: bool = False,
     progress: Progress | None = None,
 ) -> Result:
     """A proved upper bound on the Lipschitz constant, with lower bounds beside it.
@@ -48,11 +50,11 @@ def bound(
     `network` is a Network or anything `load` reads. The constant is that of one output, of the difference of two
     (`margin`), or of all together (`output="all"`, the same norm on inputs and outputs), in `norm`, over the whole space
     or a Ball or Box. `samples` is the number of random points for the lower bound: by default 5,000 (50,000 for
-    `lower_bound`), fewer for large networks."""
+    `lower_bound`), fewer for large networks. With `certify`, `upper` is what a file proves that `Result.save` writes."""
     chosen = find_method(method)
     question = _Question.ask(network, norm, output, margin, domain, time_limit, seed, samples, QUICK, progress)
     low = question.lower()
-    return question.result(chosen, low)
+    return question.result(chosen, low, certify)
 
 
 @QUIET
@@ -67,6 +69,7 @@ def compare(
     time_limit: float | None = None,
     seed: int = 0,
     samples: int | None = None,
+    certify: bool = False,
     progress: Progress | None = None,
     on_refusal: Callable[[str, LipoptError], None] | None = None,
 ) -> list[Result]:
@@ -80,7 +83,7 @@ def compare(
     results = []
     for each in chosen:
         try:
-            results.append(question.restarted(time_limit).result(each, low))
+            results.append(question.restarted(time_limit).result(each, low, certify))
         except LipoptError as error:
             if on_refusal is None:
                 raise
@@ -175,8 +178,8 @@ class _Question:
             pop = max(pop_lower_bound(task.problem, task, best) for task in self.tasks)
         return best, max(pop, 0.0 if best is None else best.value)
 
-    def result(self, method: Method, low: tuple[Sample | None, float]) -> Result:
-        """What the method says, the worst over all rows."""
+    def result(self, method: Method, low: tuple[Sample | None, float], certify: bool = False) -> Result:
+        """What the method says, the worst over all rows; with `certify`, as a certificate that can be saved."""
         best, pop = low
         start = time.perf_counter()
         bounds = [method(replace(task, pop_lower=pop if len(self.tasks) == 1 else 0.0)) for task in self.tasks]
@@ -185,15 +188,20 @@ class _Question:
             raise LipoptError(f"the bound of method '{method.name}' overflows; rescale the network")
         if worst.value < pop:
             raise RuntimeError(f"method '{method.name}' gave {worst.value} below the lower bound {pop}: please report this")
+        proof = worst.certificate if len(bounds) == 1 else [b.certificate for b in bounds]
+        upper, details = worst.value, worst.details
+        if certify:
+            proof = write_certificate(self.network, self.outputs, self.domain, self.tasks, bounds)
+            upper, details = proof.bound, {**details, "loss": proof.loss}
         return Result(
-            upper=worst.value,
+            upper=upper,
             lower=0.0 if best is None else best.value,
             pop_lower=max([pop, *(b.pop_lower for b in bounds if b.pop_lower is not None)]),
             method=method.name,
             seconds=time.perf_counter() - start,
             status="time limit" if any(b.status == "time limit" for b in bounds) else "complete",
-            certificate=worst.certificate if len(bounds) == 1 else [b.certificate for b in bounds],
-            details=worst.details,
+            certificate=proof,
+            details=details,
             **self.labels,
         )
 

@@ -11,10 +11,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
+from .backend import backend
 from .baselines import PathSum, Product
 from .errors import LipoptError
 from .krivine import LiPopt
-from .methods import Method, Task, UpperBound, register
+from .methods import Method, Status, Task, UpperBound, register
 from .polynomial import count_terms, sources
 from .sdp import SDP
 
@@ -32,13 +33,14 @@ class Auto:
     name: ClassVar[str] = "auto"
 
     def __call__(self, task: Task) -> UpperBound:
+        backend(self.device)  # an error if it is not there
         best: UpperBound | None = None
+        refused: dict[str, str] = {}
         for method, part in self._plan(task):
             try:
                 found = method(replace(part, pop_lower=task.pop_lower))
-            except LipoptError:
-                if isinstance(method, SDP) and self.device is not None:
-                    raise  # the device was asked for
+            except LipoptError as error:
+                refused[method.name] = str(error)
                 continue
             task = replace(task, pop_lower=max(task.pop_lower, found.pop_lower or 0.0))
             if best is None or found.value < best.value:
@@ -46,7 +48,9 @@ class Auto:
             if best.value <= task.pop_lower * (1 + CLOSE) or task.seconds_left <= 0:
                 break
         assert best is not None  # the baselines refuse nothing
-        return replace(best, pop_lower=task.pop_lower, status="time limit" if task.seconds_left <= 0 else "complete")
+        status: Status = "time limit" if task.seconds_left <= 0 else "complete"
+        details = {**best.details, "refused": refused} if refused else best.details
+        return replace(best, pop_lower=task.pop_lower, status=status, details=details)
 
     def _plan(self, task: Task) -> Iterator[tuple[Method, Task]]:
         yield PathSum(), task

@@ -55,7 +55,7 @@ def path_sum_rows(problem: DerivativeProblem) -> Array:
 
 def path_sum_bound(problem: DerivativeProblem) -> float:
     """The norm of the matrix of path sums, plus the problem's slack."""
-    if not any(abs(m).sum() for m in problem.objective.values()):
+    if problem.is_zero:
         return problem.slack
     rows = path_sum_rows(problem)
     norms = {norm: operator_norm_up(rows, norm) for norm in ("linf", "l1")}

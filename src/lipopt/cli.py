@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     from .domain import Domain
     from .network import Network
+    from .result import Result
 
 app = typer.Typer(
     help="Certified Lipschitz constants of neural networks.",
@@ -58,6 +59,9 @@ VnnlibOption = Annotated[Path | None, typer.Option("--vnnlib", help="box of a VN
 TimeOption = Annotated[float | None, typer.Option("--time-limit", help="seconds (per method)")]
 SeedOption = Annotated[int, typer.Option("--seed", help="seed of everything random")]
 SamplesOption = Annotated[int | None, typer.Option("--samples", help="random points for the lower bound  [default: by size]")]
+CertificateOption = Annotated[
+    Path | None, typer.Option("--certificate", help="write a certificate of the (best) bound, for `lipopt check`")
+]
 JsonOption = Annotated[bool, typer.Option("--json", help="print JSON for machines")]
 QuietOption = Annotated[bool, typer.Option("--quiet", "-q", help="no progress, no table: only the number")]
 
@@ -140,6 +144,7 @@ def bound(
     time_limit: TimeOption = None,
     seed: SeedOption = 0,
     samples: SamplesOption = None,
+    certificate: CertificateOption = None,
     as_json: JsonOption = False,
     quiet: QuietOption = False,
 ) -> None:
@@ -157,15 +162,18 @@ def bound(
             time_limit=time_limit,
             seed=seed,
             samples=samples,
+            certify=certificate is not None,
             progress=progress,
             **ask.options(),
         )
+    written = _save(ask.network(), result, certificate)
     if as_json:
         print(result.to_json())
     elif quiet:
         print(repr(result.upper))
     else:
         tables.show(_console(), [result])
+        _console().print(written, highlight=False, soft_wrap=True)
 
 
 @app.command()
@@ -221,6 +229,7 @@ def compare(
     time_limit: TimeOption = None,
     seed: SeedOption = 0,
     samples: SamplesOption = None,
+    certificate: CertificateOption = None,
     as_json: JsonOption = False,
     quiet: QuietOption = False,
 ) -> None:
@@ -237,10 +246,12 @@ def compare(
             time_limit=time_limit,
             seed=seed,
             samples=samples,
+            certify=certificate is not None,
             progress=progress,
             on_refusal=lambda name, error: refused.append((name, str(error))),
             **ask.options(),
         )
+    written = _save(ask.network(), results[0], certificate) if results else ""
     if as_json:
         rows = [json.loads(r.to_json()) for r in results]
         print(json.dumps(rows + [{"method": name, "refused": reason} for name, reason in refused]))
@@ -249,6 +260,18 @@ def compare(
             print(r.method, repr(r.upper))
     else:
         tables.show(_console(), results, refused)
+        _console().print(written, highlight=False, soft_wrap=True)
+
+
+@app.command()
+def check(
+    network: Annotated[Path, typer.Argument(help="network file (.safetensors)", show_default=False)],
+    certificate: Annotated[Path, typer.Argument(help="certificate", show_default=False)],
+) -> None:
+    """Verify a certificate with lipcheck, in exact arithmetic. Exit codes are lipcheck's: 0 verified, 1 rejected, 2 malformed."""
+    import subprocess
+
+    raise typer.Exit(subprocess.run([sys.executable, "-m", "lipcheck", str(network), str(certificate)], check=False).returncode)
 
 
 @app.command()
@@ -383,6 +406,16 @@ class _Question:
         if self.box is not None:
             return read_box(self.box)
         return None if self.vnnlib is None else read_vnnlib(self.vnnlib)
+
+
+def _save(network: Network, result: Result, path: Path | None) -> str:
+    """Write a result's certificate, and the network beside it; what to do with them, in words."""
+    if path is None:
+        return ""
+    beside = path.with_suffix(".safetensors")
+    network.save(beside)
+    result.save(path)
+    return f"\ncertificate written; verify it with: lipcheck {beside} {path}"
 
 
 def _pair(text: str, option: str, kind: type, separator: str = ",") -> tuple[Any, Any]:

@@ -183,7 +183,7 @@ class LiPopt:
         problem = task.problem
         if problem.norm == "l2":
             raise LipoptError("the LP has no useful bound for the l2 norm (docs/lp.md); use method 'sdp'")
-        if not problem.objective:
+        if problem.is_zero:
             return UpperBound(problem.slack)
         if problem.norm == "l1":
             return self._largest(task)

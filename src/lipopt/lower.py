@@ -59,7 +59,8 @@ def sample(network: Network, outputs: sp.csr_array, task: Task, domain: Domain, 
         points, values = _best(points, values, x, _norms_at(network, outputs, x, task.raw.norm))
         task.progress("sampling gradients", (start + x.shape[1]) / samples)
     box = None if domain is None else (low[:, None], high[:, None])
-    points, values = _climb(network, outputs, task, points, values, high - low, box, rng)
+    rounds = min(ROUNDS, max(4, samples // (STARTS * PROPOSALS)))
+    points, values = _climb(network, outputs, task, points, values, high - low, box, rng, rounds)
     if not len(values) or values[0] < 0:
         return None
     return _proved_sample(network, outputs, task.raw.norm, float(values[0]), points[:, 0])
@@ -117,12 +118,13 @@ def _climb(
     width: Array,
     box: tuple[Array, Array] | None,
     rng: np.random.Generator,
+    rounds: int,
 ) -> tuple[Array, Array]:
     """Steps of shrinking size from the best points, each of which keeps its best successor.
 
     A third of the steps go along the gradient of the gradient's norm, from a difference of two gradients; a third are
     random, and a third random in few inputs."""
-    for k in range(ROUNDS):
+    for k in range(rounds):
         if task.seconds_left <= 0 or points.shape[1] == 0:
             break
         step = 0.5 * 0.8**k * width[:, None]
@@ -140,7 +142,7 @@ def _climb(
         better = scores[rows, pick] > values
         points = np.where(better, tries[:, rows, pick], points)
         values = np.where(better, scores[rows, pick], values)
-        task.progress("climbing", (k + 1) / ROUNDS)
+        task.progress("climbing", (k + 1) / rounds)
     order = np.argsort(-values, kind="stable")
     return points[:, order], values[order]
 

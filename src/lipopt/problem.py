@@ -69,6 +69,11 @@ class DerivativeProblem:
         return [self.inputs, *(layer.size for layer in self.layers)]
 
     @property
+    def is_zero(self) -> bool:
+        """Whether the objective has no coefficient left."""
+        return not any(m.count_nonzero() if sp.issparse(m) else m.any() for m in self.objective.values())
+
+    @property
     def neurons(self) -> int:
         return sum(layer.size for layer in self.layers)
 

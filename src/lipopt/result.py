@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
+from pathlib import Path
 from typing import Any
 
+from .certificate import Certificate
+from .errors import LipoptError
 from .methods import Status
 
 
@@ -23,14 +26,18 @@ class Result:
     output: str
     domain: str
     network: str
-    certificate: Any = None
+    certificate: Any = None  # the multipliers that prove `upper`; with certify=True, a Certificate
     details: dict[str, Any] = field(default_factory=dict)
+
+    def save(self, path: str | Path) -> None:
+        """Write the certificate, for `lipcheck NETWORK CERTIFICATE`; the network is written by `Network.save`."""
+        if not isinstance(self.certificate, Certificate):
+            raise LipoptError("this result has no certificate to save; ask for one with bound(..., certify=True)")
+        self.certificate.save(path)
 
     def to_json(self) -> str:
         """All fields but the certificate, as one line of JSON."""
-        fields = asdict(self)
-        fields.pop("certificate")
-        return json.dumps(fields)
+        return json.dumps({f.name: getattr(self, f.name) for f in fields(self) if f.name != "certificate"})
 
 
 @dataclass(frozen=True)

@@ -63,6 +63,8 @@ def show(console: Any, results: Sequence[Result], refused: Sequence[tuple[str, s
     if results:
         console.print(question(results[0]), style="bold", highlight=False)
     console.print(results_table(results, refused))
+    for name, reason in [item for r in results for item in r.details.get("refused", {}).items()]:
+        console.print(f"{name} was not used: {reason}", highlight=False)
     if results:
         console.print(lower_lines(results[0]), highlight=False)
 

@@ -1,0 +1,35 @@
+"""Auto: never worse than what it tries, and it says what it could not try."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from strategies import SEEDS
+
+import lipopt
+
+
+@settings(max_examples=10)
+@given(SEEDS)
+def test_auto_is_the_smallest(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    mask = rng.random((6, 5)) < 0.5
+    network = lipopt.load([rng.normal(size=(6, 5)) * mask, rng.normal(size=(1, 6))])
+    auto = lipopt.bound(network, samples=50)
+    for method in ("product", "path-sum", "sdp", "lipopt"):
+        assert auto.upper <= lipopt.bound(network, method=method, samples=50).upper * (1 + 2e-3)
+    assert auto.details["chosen"] in ("product", "path-sum", "sdp", "lipopt")
+
+
+def test_what_is_refused_is_said() -> None:
+    rng = np.random.default_rng(0)
+    wide = lipopt.load([rng.normal(size=(13_000, 2)), rng.normal(size=(1, 13_000))])
+    result = lipopt.bound(wide, samples=10)
+    assert "sdp" in result.details["refused"]
+    assert result.lower <= result.pop_lower <= result.upper
+
+
+def test_a_device_that_is_not_there_is_an_error() -> None:
+    from lipopt.auto import Auto
+
+    with pytest.raises(lipopt.LipoptError, match="nowhere"):
+        lipopt.bound([np.eye(3), np.array([[1.0, -1.0, 2.0]])], method=Auto(device="nowhere"), samples=10)
