@@ -159,9 +159,9 @@ class Cluster:
                 finished.add(future)
             future, result = next(finished)
             chunk = under_way.pop(future)
-            if future.status == "finished":
+            if isinstance(result, list):  # future.status may have changed again: the worker may be dead by now
                 yield result
-            elif future.status != "error":
+            elif not isinstance(result, tuple):  # (type, error, traceback) of one that failed
                 raise CancelledError
             elif not isinstance(result[1], KilledWorker):
                 raise result[1]
