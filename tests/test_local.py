@@ -2,19 +2,12 @@ import numpy as np
 import pytest
 from random_problems import gaussian_weights
 
-from lipopt import Ball, LipoptError, bound, load
-from lipopt.local import certified_radius, local_bounds
+from lipopt import LipoptError, certified_radius, load
 
 
 @pytest.fixture(scope="module")
 def network():
     return load(gaussian_weights([4, 10, 8, 3], seed=1), biases=[0.1 * np.ones(10), np.zeros(8), np.zeros(3)])
-
-
-def test_local_bounds_are_those_of_balls(network):
-    points = np.random.default_rng(0).standard_normal((3, 4))
-    results = local_bounds(network, points, 0.1, output=1)
-    assert [r.upper for r in results] == [bound(network, domain=Ball(p, 0.1), output=1, method="sdp").upper for p in points]
 
 
 @pytest.mark.parametrize("seed", range(3))

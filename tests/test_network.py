@@ -102,6 +102,9 @@ def test_bad_sources(tmp_path: Path) -> None:
 
 
 def test_public_names() -> None:
-    names = "Ball Box LiPopt LipoptError LowerBound Network Result SDP bound compare load lower_bound read_vnnlib"
+    names = (
+        "Ball Box LiPopt LipoptError LowerBound Network Result Row SDP bound certified_radius compare load local_bounds "
+        "lower_bound read_vnnlib"
+    )
     assert sorted(lipopt.__all__) == sorted(names.split())
     assert all(getattr(lipopt, name) is not None for name in lipopt.__all__)

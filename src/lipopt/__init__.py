@@ -5,9 +5,11 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from .api import bound, compare, lower_bound
+    from .batch import local_bounds
     from .domain import Ball, Box, read_vnnlib
     from .errors import LipoptError
     from .krivine import LiPopt
+    from .local import Row, certified_radius
     from .network import Network
     from .readers import load
     from .result import LowerBound, Result
@@ -22,18 +24,23 @@ __all__ = [
     "LowerBound",
     "Network",
     "Result",
+    "Row",
     "bound",
+    "certified_radius",
     "compare",
     "load",
+    "local_bounds",
     "lower_bound",
     "read_vnnlib",
 ]
 
 _HOME = {
     "api": ("bound", "compare", "lower_bound"),
+    "batch": ("local_bounds",),
     "domain": ("Ball", "Box", "read_vnnlib"),
     "errors": ("LipoptError",),
     "krivine": ("LiPopt",),
+    "local": ("Row", "certified_radius"),
     "network": ("Network",),
     "readers": ("load",),
     "result": ("LowerBound", "Result"),

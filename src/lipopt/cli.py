@@ -36,6 +36,13 @@ class NormName(StrEnum):
     l1 = "l1"
 
 
+class MarginsName(StrEnum):
+    """Which margins, for the help text."""
+
+    all = "all"
+    runner_up = "runner-up"
+
+
 Model = Annotated[
     Path, typer.Argument(help=".onnx, .onnx.gz, .safetensors (lipopt's own), .npz or .mat file", show_default=False)
 ]
@@ -311,6 +318,86 @@ def report(
 
 
 @app.command()
+def local(
+    model: Model,
+    data: Annotated[Path, typer.Option("--data", help="points: .npy, .npz, .csv, .txt or idx file, also .gz")],
+    results: Annotated[Path, typer.Option("--results", "-o", help="file for the rows, JSON Lines")],
+    radius: Annotated[str | None, typer.Option("--radius", metavar="R[,R...]", help="radii of the l_inf balls")] = None,
+    labels: Annotated[Path | None, typer.Option("--labels", help="labels  [default: the network's classes]")] = None,
+    divide: Annotated[float, typer.Option("--divide", help="divide the data by this, 255 for bytes")] = 1.0,
+    points: Annotated[str | None, typer.Option("--points", metavar="FROM:TO", help="these points only, from 0")] = None,
+    output: Annotated[int | None, typer.Option("--output", "-k", help="this output only  [default: each]")] = None,
+    margins: Annotated[MarginsName | None, typer.Option("--margins", help="bound the label's margins instead")] = None,
+    certify: Annotated[bool, typer.Option("--certify", help="no tighter than it takes to certify the margins")] = False,
+    certified_radius: Annotated[bool, typer.Option("--certified-radius", help="search the radius that is certified")] = False,
+    norm: NormOption = NormName.linf,
+    clip: ClipOption = None,
+    method: Annotated[str, typer.Option("--method", "-m", help="name of a method")] = "sdp",
+    gap: Annotated[float, typer.Option("--gap", help="relative gap at which the SDP is solved")] = 1e-3,
+    device: Annotated[str | None, typer.Option("--device", help="torch device for the SDP, such as cuda")] = None,
+    activation: ActivationOption = "relu",
+    time_limit: TimeOption = None,
+    seed: SeedOption = 0,
+    samples: Annotated[int, typer.Option("--samples", help="random points for the lower bound")] = 200,
+    certificates: Annotated[Path | None, typer.Option("--certificates", help="folder for a certificate of every row")] = None,
+    jobs: Annotated[int | None, typer.Option("--jobs", "-j", help="processes  [default: one per core]")] = None,
+    cluster: Annotated[str | None, typer.Option("--cluster", metavar="ADDRESS", help="Dask scheduler, tcp://host:8786")] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="go on with the file of a run that ended early")] = False,
+    plot: Annotated[Path | None, typer.Option("--plot", help="picture of the histograms, such as .png")] = None,
+    as_json: JsonOption = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="no progress, no table")] = False,
+) -> None:
+    """Bound local constants at many points, on this machine or a cluster, and say how many points are certified."""
+    from joblib import cpu_count
+
+    from . import tables
+    from .batch import Questions
+    from .data import read_labels, read_points
+    from .engines import engine
+    from .progress import rows_progress
+    from .readers import load
+    from .records import read_rows
+    from .sdp import SDP
+    from .summary import check_picture, draw, summarize
+
+    if plot is not None:
+        check_picture(plot)
+    network = load(model, activation=activation)
+    questions = Questions.about(
+        network,
+        read_points(data, divide),
+        _numbers(radius or "", "--radius"),
+        labels=None if labels is None else read_labels(labels),
+        output=output,
+        margins=None if margins is None else margins.value,
+        certify=certify,
+        certified_radius=certified_radius,
+        norm=norm.value,
+        clip=None if clip is None else _pair(clip, "--clip", float),
+        method=SDP(gap=gap, device=device) if method == "sdp" else method,
+        time_limit=time_limit,
+        seed=seed,
+        samples=samples,
+        certificates=certificates,
+    )
+    if points is not None:
+        questions = questions.only(*_pair(points, "--points", int, ":"))
+    try:
+        with engine(jobs or cpu_count(), cluster) as where, rows_progress(quiet) as progress:
+            questions.write(results, where, resume, progress)
+    except KeyboardInterrupt:
+        print("lipopt: interrupted; the same command with --resume goes on", file=sys.stderr)
+        raise typer.Exit(130) from None
+    summary = summarize(read_rows(results), network.output_size)
+    if plot is not None:
+        draw(summary, plot)
+    if as_json:
+        print(summary.to_json())
+    elif not quiet:
+        tables.show_summary(_console(), summary)
+
+
+@app.command()
 def demo() -> None:
     """Bound the networks that ship with lipopt: the paper's MNIST network, dense and pruned, global and local."""
     from .demo import run
@@ -374,13 +461,13 @@ def _save(network: Network, result: Result, path: Path | None) -> str:
     return f"\ncertificate written; verify it with: lipcheck {beside} {path}"
 
 
-def _pair(text: str, option: str, kind: type) -> tuple[Any, Any]:
+def _pair(text: str, option: str, kind: type, separator: str = ",") -> tuple[Any, Any]:
     from .errors import LipoptError
 
     try:
-        first, second = (kind(part) for part in text.split(","))
+        first, second = (kind(part) for part in text.split(separator))
     except ValueError as error:
-        raise LipoptError(f"{option} takes two numbers with a comma between them, got '{text}'") from error
+        raise LipoptError(f"{option} takes two numbers with a '{separator}' between them, got '{text}'") from error
     return first, second
 
 
@@ -400,6 +487,15 @@ def _write(path: Path, text: str) -> None:
         path.write_text(text, encoding="utf-8")
     except OSError as error:
         raise LipoptError(f"cannot write {path}: {error}") from error
+
+
+def _numbers(text: str, option: str) -> list[float]:
+    from .errors import LipoptError
+
+    try:
+        return [float(part) for part in text.split(",") if part]
+    except ValueError as error:
+        raise LipoptError(f"{option} takes numbers with commas between them, got '{text}'") from error
 
 
 def _console() -> Console:

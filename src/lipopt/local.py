@@ -1,48 +1,115 @@
-"""Local bounds for many points, and the radius around a point in which a classification cannot change.
+"""Local bounds at one point: all that is asked about it, with the work that the questions share done once.
 
 In a convex domain f_i - f_j changes by at most L |x' - x|, L its Lipschitz constant there. So the class i at x is kept in
 the whole linf ball of radius R around x if  f_i(x) - f_j(x) > R L_j(R)  for all j, L_j(R) a bound for f_i - f_j over that ball.
+As L_j grows with the ball, a bound for one radius holds for every smaller one.
+
+Intervals, presolve and sampled gradients belong to the ball: all outputs and margins share them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Any, Literal
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 import scipy.sparse as sp
 
-from .api import bound
-from .baselines import path_sum_bound
+from . import activations
+from .api import QUIET
+from .baselines import PathSum, path_sum_bound
+from .certificate import Certificate, certify
 from .domain import Ball
 from .errors import LipoptError
 from .intervals import preactivation_intervals
-from .methods import Method, Task, find_method
-from .network import Network
+from .lower import pop_lower_bound, sample_rows
+from .methods import Method, Task, UpperBound, find_method
+from .network import Affine, Input, Network
 from .presolve import presolve, split_rows
 from .problem import Norm, derivative_problem, output_matrix, slope_ranges
 from .readers import load
-from .result import Result
 from .rounding import Array, up_float
 
+Question: TypeAlias = int | tuple[int, int]  # an output, or the difference of two
+Margins: TypeAlias = Literal["all", "runner-up"]
+RADIUS = "certified radius"
+STEPS = 12  # radii tried for a certified radius
 
-def local_bounds(
-    network: Any,
-    points: Iterable[Any],
-    radius: float,
-    *,
-    norm: Norm = "linf",
-    output: int | Literal["all"] = 0,
-    margin: tuple[int, int] | None = None,
-    clip: tuple[float, float] | None = None,
-    method: str | Method = "sdp",
-    time_limit: float | None = None,
-    samples: int = 200,
-) -> list[Result]:
-    """A bound over the linf ball around every point. The time limit is per point."""
-    network, chosen = load(network), find_method(method)
-    question: dict[str, Any] = {"norm": norm, "output": output, "margin": margin, "time_limit": time_limit, "samples": samples}
-    return [bound(network, domain=Ball(point, radius, clip), method=chosen, **question) for point in points]
+
+@dataclass(frozen=True)
+class Row:
+    """The answer to one question at one point, or in `error` why there is none."""
+
+    point: int
+    radius: float
+    question: str  # "output 3", "margin 3 - 5", or "certified radius", which then is `radius`
+    label: int | None = None
+    margin: float | None = None  # a lower bound on the margin at the point itself
+    lower: float | None = None
+    pop_lower: float | None = None
+    upper: float | None = None
+    certified: bool | None = None  # margin > radius * upper; None where that is not asked
+    method: str | None = None
+    status: str | None = None
+    seconds: float = 0.0
+    certificate: str | None = None  # the file that proves `upper`
+    error: str | None = None
+
+
+@dataclass(frozen=True)
+class Ask:
+    """What is asked at every point: the constants of every output, of one, or of the label's margins, for all radii."""
+
+    radii: tuple[float, ...]
+    method: Method
+    norm: Norm = "linf"
+    output: int | None = None
+    margins: Margins | None = None
+    certify: bool = False  # solve no further than it takes to decide whether the point is certified
+    largest: float | None = None  # the largest radius to try for a certified radius; None if that is not asked
+    clip: tuple[float, float] | None = None
+    time_limit: float | None = None  # seconds for one question
+    samples: int = 200
+    seed: int = 0
+    certificates: str | None = None  # the folder to write certificates to
+
+    def questions(self, outputs: Array, label: int | None) -> list[Question]:
+        """The outputs or margins to bound, at a point with these outputs."""
+        if self.margins is None or label is None:
+            return list(range(len(outputs))) if self.output is None else [self.output]
+        others = [j for j in range(len(outputs)) if j != label]
+        return [(label, j) for j in (others if self.margins == "all" else [max(others, key=lambda j: float(outputs[j]))])]
+
+    def rows_per_point(self, outputs: int) -> int:
+        """How many rows one point of a network with that many outputs has."""
+        each = {None: outputs if self.output is None else 1, "all": outputs - 1, "runner-up": 1}[self.margins]
+        return len(self.radii) * each + (self.largest is not None)
+
+
+@QUIET
+def answer(network: Network, ask: Ask, number: int, point: Array, label: int | None) -> list[Row]:
+    """All rows of one point. What fails leaves rows that say why."""
+    questions = ask.questions(network.forward(point), label)
+    rows: list[Row] = []
+    for radius in ask.radii:
+        ball, blanks = Ball(point, radius, ask.clip), _blanks(ask, questions, radius, number, label)
+        rows += _or_error(blanks, partial(_ball_rows, network, ask, ball, questions, blanks))
+    if ask.largest is not None:
+        blank = _blank_radius(ask, number, label)
+        rows += _or_error([blank], partial(_radius_row, network, ask, point, blank))
+    return rows
+
+
+def unanswered(network: Network, ask: Ask, number: int, point: Array, label: int | None, reason: str) -> list[Row]:
+    """The rows of a point that could not be solved at all."""
+    questions = ask.questions(network.forward(point), label)
+    rows = [row for radius in ask.radii for row in _blanks(ask, questions, radius, number, label)]
+    rows += [] if ask.largest is None else [_blank_radius(ask, number, label)]
+    return [replace(row, error=reason) for row in rows]
 
 
 def certified_radius(
@@ -51,9 +118,10 @@ def certified_radius(
     label: int,
     *,
     largest: float = 1.0,
-    steps: int = 12,
+    steps: int = STEPS,
     clip: tuple[float, float] | None = None,
     method: str | Method = "sdp",
+    time_limit: float | None = None,
 ) -> float:
     """A radius, up to `largest`, such that `label` has the largest output on the linf ball around the point; 0 if there is none.
 
@@ -64,39 +132,198 @@ def certified_radius(
     if not 0 < largest < np.inf:
         raise LipoptError(f"the largest radius must be a positive number, got {largest}")
     output_matrix(network, label, None)
-    margins = _margins(network, Ball(point, 0.0, clip), label)
+    ask = Ask((), chosen, margins="all", largest=float(largest), clip=clip, time_limit=time_limit)
+    return _certified_radius(network, ask, np.asarray(point, dtype=np.float64), label, steps)
+
+
+def unknown_slopes(network: Network, points: Array, radius: float) -> Array:
+    """Roughly the number of neurons whose slope varies in the ball around every point: what its problems will cost.
+
+    Plain interval arithmetic, all points at once."""
+    lower, upper, count = [points.T - radius], [points.T + radius], np.zeros(len(points))
+    for node in network.nodes[1:]:
+        assert not isinstance(node, Input)
+        if isinstance(node, Affine):
+            center = spread = np.zeros((node.size, len(points)))
+            for s, m in zip(node.sources, node.matrices, strict=True):
+                center = center + m @ (lower[s] + upper[s]) / 2
+                spread = spread + abs(m) @ (upper[s] - lower[s]) / 2
+            lower.append(center + node.bias[:, None] - spread)
+            upper.append(center + node.bias[:, None] + spread)
+        else:
+            ends = lower[node.source].T, upper[node.source].T
+            low, high = activations.slope_range(node.kind, *ends, node.parameters)
+            count += (low < high).sum(axis=1)
+            values = activations.value_range(node.kind, *ends, node.parameters)
+            lower.append(values[0].T)
+            upper.append(values[1].T)
+    return count
+
+
+def _or_error(blanks: Sequence[Row], solve: Callable[[], list[Row]]) -> list[Row]:
+    """The solved rows, or the blank ones with the reason why they could not be solved."""
+    try:
+        return solve()
+    except Exception as error:
+        reason = " ".join(str(error).split()) or type(error).__name__
+        if not isinstance(error, LipoptError):
+            reason = f"{type(error).__name__}: {reason}"
+        return [replace(row, error=reason) for row in blanks]
+
+
+def _blanks(ask: Ask, questions: Sequence[Question], radius: float, number: int, label: int | None) -> list[Row]:
+    return [Row(number, radius, _words(question), label, method=ask.method.name) for question in questions]
+
+
+def _blank_radius(ask: Ask, number: int, label: int | None) -> Row:
+    return Row(number, 0.0, RADIUS, label, method=ask.method.name)
+
+
+def _words(question: Question) -> str:
+    return f"margin {question[0]} - {question[1]}" if isinstance(question, tuple) else f"output {question}"
+
+
+def _ball_rows(network: Network, ask: Ask, ball: Ball, questions: Sequence[Question], blanks: Sequence[Row]) -> list[Row]:
+    start = time.perf_counter()
+    outputs = _rows(network, questions)
+    tasks = _tasks(network, ask, ball, outputs)
+    samples = sample_rows(network, outputs, ask.norm, ball, ask.samples, _seed(ask, blanks[0].point, questions[0]))
+    margins = _margins(network, ball, questions) if ask.margins else [None] * len(questions)
+    prepared: list[tuple[Row, Task]] = []
+    for question, blank, task, margin, best in zip(questions, blanks, tasks, margins, samples, strict=True):
+        task = replace(task, seed=_seed(ask, blank.point, question))
+        lower = 0.0 if best is None else best.value
+        pop = max(lower, float(pop_lower_bound(task.problem, task, best)))
+        prepared.append((replace(blank, margin=margin, lower=lower, pop_lower=pop), replace(task, pop_lower=pop)))
+    hopeless = any(row.margin is not None and ball.radius * task.pop_lower >= row.margin for row, task in prepared)
+    shared = (time.perf_counter() - start) / len(questions)
+    rows: list[Row] = []
+    for k, (row, task) in enumerate(prepared):
+        row, task = replace(row, seconds=shared), replace(task, deadline=_deadline(ask))
+        prove = partial(certify, network, outputs[[k], :], ball, [task])
+        rows += _or_error([replace(row, lower=None, pop_lower=None)], partial(_solved, ask, row, task, hopeless, prove))
+    return rows
+
+
+def _solved(ask: Ask, row: Row, task: Task, hopeless: bool, prove: Callable[[list[UpperBound]], Certificate]) -> list[Row]:
+    """The row with its upper bound. To certify, the path sum is enough where it proves the margin, or where nothing can."""
+    start = time.perf_counter()
+    method = ask.method
+    if ask.certify and (hopeless or _kept(row.margin or 0.0, row.radius, path_sum_bound(task.problem))):
+        method = PathSum()
+    found = method(task)
+    if not np.isfinite(found.value):
+        raise LipoptError(f"the bound of method '{method.name}' overflows; rescale the network")
+    if found.value < task.pop_lower:
+        raise RuntimeError(f"method '{method.name}' gave {found.value} below {task.pop_lower}, a lower bound: please report this")
+    upper, file = found.value, None
+    if ask.certificates is not None:
+        certificate, file = prove([found]), Path(ask.certificates) / _file_name(row)
+        certificate.save(file)
+        upper = certificate.bound
+    solved = replace(
+        row,
+        pop_lower=max(task.pop_lower, found.pop_lower or 0.0),
+        upper=upper,
+        certified=None if row.margin is None or ask.norm != "linf" else _kept(row.margin, row.radius, upper),
+        method=method.name,
+        status=found.status,
+        seconds=row.seconds + time.perf_counter() - start,
+        certificate=None if file is None else str(file),
+    )
+    return [solved]
+
+
+def _file_name(row: Row) -> str:
+    return f"{row.point}-{row.question.replace(' - ', '-').replace(' ', '-')}-{row.radius:g}.cert"
+
+
+def _radius_row(network: Network, ask: Ask, point: Array, blank: Row) -> list[Row]:
+    start = time.perf_counter()
+    assert blank.label is not None
+    radius = _certified_radius(network, ask, point, blank.label)
+    seconds = time.perf_counter() - start
+    status = "time limit" if ask.time_limit is not None and seconds > ask.time_limit else "complete"
+    return [replace(blank, radius=radius, certified=radius > 0, status=status, seconds=seconds)]
+
+
+def _certified_radius(network: Network, ask: Ask, point: Array, label: int, steps: int = STEPS) -> float:
+    """Bisection between a radius that is certified and one that is not. Margins are tried in the order of how soon they fail."""
+    assert ask.largest is not None
+    questions: list[Question] = [(label, j) for j in range(network.output_size) if j != label]
+    center = Ball(point, 0.0, ask.clip)
+    margins = np.array(_margins(network, center, questions))
     if not (margins > 0).all():
         return 0.0
-    low, high, tried = 0.0, float(largest), float(largest)
+    gradients = sample_rows(network, _rows(network, questions), "linf", center, 1, ask.seed)
+    hopeless = np.array([np.inf if g is None else m / max(g.value, 1e-300) for m, g in zip(margins, gradients, strict=True)])
+    order = np.argsort(hopeless, kind="stable")
+    questions, margins, deadline = [questions[k] for k in order], margins[order], _deadline(ask)
+    low, high = 0.0, min(ask.largest, float(hopeless.min()))
+    tried = high if high == ask.largest else high / 2
+    known = np.full(len(margins), np.inf)  # bounds for a radius that failed: they hold for all that will be tried
     for _ in range(steps):
-        if _is_certified(network, Ball(point, tried, clip), label, margins, chosen):
+        ball = Ball(point, tried, ask.clip)
+        open_ = [k for k in range(len(margins)) if not _kept(margins[k], tried, known[k])]
+        failed = _first_failure(network, ask, ball, [questions[k] for k in open_], margins[open_], deadline)
+        if failed is None:
             low = tried
         else:
+            known[open_[: len(failed)]] = failed
             high = tried
-        if low == largest:
+        if low == ask.largest or (deadline is not None and time.monotonic() > deadline):
             break
         tried = (low + high) / 2
     return low
 
 
-def _margins(network: Network, ball: Ball, label: int) -> Array:
-    """Lower bounds on output `label` minus every other, at the center of a ball of radius 0."""
-    lower, upper = preactivation_intervals(network, *ball.bounds(network.input_size))[-1]
-    return np.asarray(np.nextafter(lower[label] - np.delete(upper, label), -np.inf))
+def _first_failure(
+    network: Network, ask: Ask, ball: Ball, questions: Sequence[Question], margins: Array, deadline: float | None
+) -> list[float] | None:
+    """None if every margin is kept in the ball; otherwise the bounds up to the first one that may not be."""
+    if not questions:
+        return None
+    bounds: list[float] = []
+    for task, margin in zip(_tasks(network, replace(ask, norm="linf"), ball, _rows(network, questions)), margins, strict=True):
+        bounds.append(path_sum_bound(task.problem))
+        if not _kept(margin, ball.radius, bounds[-1]):
+            bounds[-1] = min(bounds[-1], ask.method(replace(task, deadline=deadline, seed=ask.seed)).value)
+            if not _kept(margin, ball.radius, bounds[-1]):
+                return bounds
+    return None
 
 
-def _is_certified(network: Network, ball: Ball, label: int, margins: Array, method: Method) -> bool:
-    """Whether every margin exceeds the radius times its Lipschitz bound."""
-    m = network.output_size
-    others = np.delete(np.arange(m), label)
-    rows = np.arange(m - 1)
-    entries = (np.repeat([1.0, -1.0], m - 1), (np.tile(rows, 2), np.concatenate([np.full(m - 1, label), others])))
-    differences = sp.csr_array(entries, shape=(m - 1, m))
-    problem = derivative_problem(network, slope_ranges(network, ball), "linf", differences)
-    radius = float(np.nextafter(ball.radius, np.inf))  # the ball's own rounding
-    for raw, part, margin in zip(split_rows(problem), split_rows(presolve(problem)), margins, strict=True):
-        if up_float(radius * path_sum_bound(part), 1) < margin:
-            continue
-        if not up_float(radius * method(Task(raw, part)).value, 1) < margin:
-            return False
-    return True
+def _kept(margin: float, radius: float, constant: float) -> bool:
+    """Whether a margin stays positive in the ball, proved: margin > radius * constant, rounded to the safe side."""
+    return bool(margin > 0 and up_float(float(np.nextafter(radius, np.inf)) * constant, 1) < margin)
+
+
+def _margins(network: Network, ball: Ball, questions: Sequence[Question]) -> list[float]:
+    """Lower bounds on the margins at the ball's center."""
+    center = np.reshape(ball.center, -1)
+    lower, upper = preactivation_intervals(network, center, center)[-1]
+    margins = [float(np.nextafter(lower[q[0]] - upper[q[1]], -np.inf)) for q in questions if isinstance(q, tuple)]
+    if not np.isfinite(margins).all():
+        raise LipoptError("the network's outputs overflow at this point")
+    return margins
+
+
+def _rows(network: Network, questions: Sequence[Question]) -> sp.csr_array:
+    rows = [output_matrix(network, 0, q) if isinstance(q, tuple) else output_matrix(network, q, None) for q in questions]
+    return sp.csr_array(sp.vstack(rows))
+
+
+def _tasks(network: Network, ask: Ask, ball: Ball, outputs: sp.csr_array) -> list[Task]:
+    """A task for every row of outputs; intervals and presolve are done once for all."""
+    raw = derivative_problem(network, slope_ranges(network, ball), ask.norm, outputs)
+    return [Task(r, p) for r, p in zip(split_rows(raw), split_rows(presolve(raw)), strict=True)]
+
+
+def _deadline(ask: Ask) -> float | None:
+    return None if ask.time_limit is None else time.monotonic() + ask.time_limit
+
+
+def _seed(ask: Ask, point: int, question: Question) -> int:
+    """A seed for every problem, whatever worker solves it and when."""
+    numbers = question if isinstance(question, tuple) else (question,)
+    return int(np.random.SeedSequence([ask.seed, point, *numbers]).generate_state(1)[0])

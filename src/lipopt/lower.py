@@ -63,9 +63,34 @@ def sample(network: Network, outputs: sp.csr_array, task: Task, domain: Domain, 
     points, values = _climb(network, outputs, task, points, values, high - low, box, rng, rounds)
     if not len(values) or values[0] < 0:
         return None
-    slopes = _slopes_at(network, points[:, :1])
-    exact = max(0.0, values[0] * (1 - SAFETY) - _jacobian_error(network, outputs, slopes, task.raw.norm))
-    return Sample(float(exact), points[:, 0], {i: s[:, 0] for i, s in slopes.items()})
+    return _proved_sample(network, outputs, task.raw.norm, float(values[0]), points[:, 0])
+
+
+def _proved_sample(network: Network, outputs: sp.csr_array, norm: str, value: float, point: Array) -> Sample:
+    """A sample whose value is lowered by the rounding error of the Jacobian's norm."""
+    slopes = slopes_at(network, point[:, None])
+    exact = max(0.0, value * (1 - SAFETY) - _jacobian_error(network, outputs, slopes, norm))
+    return Sample(exact, point, {i: s[:, 0] for i, s in slopes.items()})
+
+
+def sample_rows(network: Network, outputs: sp.csr_array, norm: str, ball: Ball, samples: int, seed: int) -> list[Sample | None]:
+    """The best of the same points for every row of `outputs` on its own: the ball's center and random points, no climb."""
+    n, rows = network.input_size, outputs.shape[0]
+    points = _points(np.random.default_rng(seed), *ball.bounds(n), ball, samples)
+    points[:, 0] = np.reshape(ball.center, -1)
+    widest = max(max(node.size for node in network.nodes), rows * n)
+    best: list[tuple[float, Array]] = [(-1.0, points[:, 0])] * rows
+    for x in np.array_split(points, -(-samples * widest // BATCH), axis=1):
+        values = network.node_values(x)
+        slopes = slopes_at(network, x, values)
+        fine = np.flatnonzero(_differentiable(network, values, slopes))
+        jacobian = jacobians(network, outputs, slopes, x.shape[1])
+        for k in range(rows if len(fine) else 0):
+            norms = jacobian_norms(jacobian[[k]], norm)[fine]
+            top = int(norms.argmax())
+            if norms[top] > best[k][0]:
+                best[k] = float(norms[top]), x[:, fine[top]]
+    return [None if value < 0 else _proved_sample(network, outputs[[k], :], norm, value, x) for k, (value, x) in enumerate(best)]
 
 
 def _points(rng: np.random.Generator, low: Array, high: Array, domain: Domain, count: int) -> Array:
@@ -126,7 +151,7 @@ def _norm_slope(network: Network, outputs: sp.csr_array, x: Array, step: Array, 
     """Roughly the gradient in x of the norm of J: with t the direction that J stretches most, a difference of J^T r along t."""
 
     def gradients(points: Array) -> Array:
-        return jacobians(network, outputs, _slopes_at(network, points), points.shape[1])
+        return jacobians(network, outputs, slopes_at(network, points), points.shape[1])
 
     rows = gradients(x)  # (outputs, inputs, columns)
     largest = np.abs(rows).sum(axis=1).argmax(axis=0)
@@ -136,7 +161,8 @@ def _norm_slope(network: Network, outputs: sp.csr_array, x: Array, step: Array, 
     return (ahead - behind)[largest, :, columns].T
 
 
-def _slopes_at(network: Network, x: Array, values: list[Array] | None = None) -> dict[int, Array]:
+def slopes_at(network: Network, x: Array, values: list[Array] | None = None) -> dict[int, Array]:
+    """The slopes of every activation node, a column for each column of x."""
     values = network.node_values(x) if values is None else values
     return {
         i: activations.slope(node.kind, values[node.source].T, node.parameters).T
@@ -152,7 +178,7 @@ def _norms_at(network: Network, outputs: sp.csr_array, x: Array, norm: str) -> A
     for start in range(0, x.shape[1], batch):
         part = x[:, start : start + batch]
         values = network.node_values(part)
-        slopes = _slopes_at(network, part, values)
+        slopes = slopes_at(network, part, values)
         norms = jacobian_norms(jacobians(network, outputs, slopes, part.shape[1]), norm)
         norms[~_differentiable(network, values, slopes)] = -1.0
         result[start : start + batch] = np.where(np.isfinite(norms), norms, -1.0)

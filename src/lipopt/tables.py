@@ -12,6 +12,7 @@ from .network import Activation, Input, Network
 from .problem import DerivativeProblem
 from .result import LowerBound, Result
 from .sparsity import PatternSize
+from .summary import Summary
 
 
 def number(value: float) -> str:
@@ -73,6 +74,39 @@ def lower_lines(r: Result | LowerBound) -> str:
     return (
         f"lower bound on the Lipschitz constant: {number_down(r.lower)}   (a gradient of the network)\n"
         f"lower bound on the POP optimum:        {number_down(r.pop_lower)}   (no method of this kind can go below)"
+    )
+
+
+def _summary_table(summary: Summary) -> Table:
+    """A row per radius: how many points are certified, the constants, the gaps to the lower bounds on the POP."""
+    table = Table(box=box.SIMPLE_HEAD)
+    for column in ("radius", "points", "certified", "failed", "median constant", "worst", "median gap", "worst"):
+        table.add_column(column, justify="right")
+    for radius in summary.radii:
+        numbers = radius.numbers()
+        upper = ["-" if u is None else number(u) for u in (numbers["median_upper"], numbers["worst_upper"])]
+        gap = ["-" if g is None else f"{g:.2%}" for g in (numbers["median_gap"], numbers["worst_gap"])]
+        certified = "-" if radius.certified is None else str(radius.certified)
+        table.add_row(f"{radius.radius:g}", str(radius.points), certified, str(radius.failed), *upper, *gap)
+    return table
+
+
+def show_summary(console: Any, summary: Summary) -> None:
+    """Print what a batch run found."""
+    if summary.radii:
+        console.print(_summary_table(summary))
+    if summary.certified_radii:
+        console.print(_certified_radii_line(summary.certified_radii), highlight=False)
+    if summary.failed:
+        console.print(f"{summary.failed} problems failed; their rows say why", highlight=False)
+
+
+def _certified_radii_line(radii: Sequence[float]) -> str:
+    """The certified radii of all points in one line."""
+    ordered = sorted(radii)
+    return (
+        f"certified radius: smallest {number_down(ordered[0])}, median {number_down(ordered[(len(ordered) - 1) // 2])}, "
+        f"largest {number_down(ordered[-1])}; {sum(r > 0 for r in ordered)} of {len(ordered)} points have one"
     )
 
 

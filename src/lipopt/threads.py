@@ -18,4 +18,9 @@ def _controller() -> Any:
 
 def blas_threads(variables: int) -> AbstractContextManager[Any]:
     """One BLAS thread for a problem of this size, or as many as there are."""
-    return _controller().limit(limits=1) if variables <= SMALL else nullcontext()
+    return one_blas_thread() if variables <= SMALL else nullcontext()
+
+
+def one_blas_thread() -> AbstractContextManager[Any]:
+    """One BLAS thread, whatever the size: for workers that share a machine."""
+    return _controller().limit(limits=1)

@@ -1,0 +1,87 @@
+"""Batch runs: what sharing saves, what a problem costs, and how much faster two workers are than one.
+
+    python benchmarks/batch.py sharing | cost | workers
+
+`sharing` and `cost` count CPU seconds on one thread, which a busy machine disturbs little; `workers` needs two idle cores.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+import lipopt
+from lipopt.baselines import PathSum
+from lipopt.batch import METHOD, local_bounds
+from lipopt.demo import digits, example
+from lipopt.local import Ask, Row, answer
+from lipopt.threads import one_blas_thread
+
+
+def solve(network: lipopt.Network, asks: Sequence[Ask], points: Iterable[Any], labels: Iterable[Any]) -> tuple[float, list[Row]]:
+    """CPU seconds a row, and the rows."""
+    start = time.process_time()
+    with one_blas_thread():
+        cases = itertools.product(enumerate(zip(points, labels, strict=True)), asks)
+        rows = [row for (k, (x, y)), ask in cases for row in answer(network, ask, k, x, int(y))]
+    return (time.process_time() - start) / len(rows), rows
+
+
+def sharing() -> None:
+    """The pruned MNIST network, three digits: ten outputs at once or one at a time; margins to certify or all constants."""
+    network, (images, labels) = example("pruned"), digits()
+    points = images[:3], labels[:3]
+    for radius in (0.01, 0.05):
+        constants = Ask((radius,), METHOD, clip=(0.0, 1.0))
+        for name, ask in (("sdp", constants), ("path-sum", replace(constants, method=PathSum()))):
+            together, _ = solve(network, [ask], *points)
+            alone, _ = solve(network, [replace(ask, output=k) for k in range(10)], *points)
+            print(f"radius {radius}, {name}: shared {together:.3f} s a problem, alone {alone:.3f}, ratio {alone / together:.2f}")
+        margins = replace(constants, margins="all")
+        full, _ = solve(network, [margins], *points)
+        certify, rows = solve(network, [replace(margins, certify=True)], *points)
+        solved = sum(row.method == "sdp" for row in rows)
+        print(
+            f"radius {radius}, margins: {full:.3f} s a problem, to certify {certify:.3f}, ratio {full / certify:.2f}; "
+            f"{solved} of {len(rows)} were solved",
+            flush=True,
+        )
+
+
+def cost() -> None:
+    """Random ReLU networks of 100 inputs: CPU seconds a problem, by width, depth and radius."""
+    cases = [(width, 2, 0.05) for width in (50, 100, 200, 400)]
+    cases += [(100, depth, 0.05) for depth in (4, 6, 8)] + [(100, 2, radius) for radius in (0.005, 0.02, 0.1, 0.5)]
+    for width, depth, radius in cases:
+        rng = np.random.default_rng(0)
+        sizes = [100, *[width] * depth, 4]
+        network = lipopt.load([rng.normal(size=(b, a)) * np.sqrt(2 / a) for a, b in itertools.pairwise(sizes)])
+        seconds, rows = solve(network, [Ask((radius,), METHOD)], rng.uniform(size=(2, 100)), [0, 0])
+        gap = np.median([row.upper / row.pop_lower - 1 for row in rows])
+        print(f"{depth} x {width}, radius {radius}: {seconds:.3f} s a problem, median gap {gap:.1%}", flush=True)
+
+
+def workers() -> None:
+    """100 problems (10 digits x 10 outputs, the pruned MNIST network) with one process and with two."""
+    network, (images, _) = example("pruned"), digits()
+    seconds = {}
+    for jobs in (1, 2):
+        start = time.perf_counter()
+        rows = local_bounds(network, images[:10], 0.01, clip=(0, 1), jobs=jobs)
+        seconds[jobs] = time.perf_counter() - start
+        print(
+            f"{jobs} workers: {len(rows)} problems in {seconds[jobs]:.1f} s, {len(rows) / seconds[jobs]:.2f} a second", flush=True
+        )
+    print(f"ratio {seconds[1] / seconds[2]:.2f}")
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser()
+    parser.add_argument("what", choices=["sharing", "cost", "workers"])
+    {"sharing": sharing, "cost": cost, "workers": workers}[parser.parse_args().what]()

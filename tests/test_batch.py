@@ -1,0 +1,513 @@
+"""Batch runs: the same rows wherever they are solved, nothing lost when something dies, and errors before anything runs."""
+
+import gzip
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from pathlib import Path
+from typing import ClassVar
+
+import numpy as np
+import pytest
+
+import lipcheck.certificate
+import lipcheck.network
+import lipopt
+from lipopt import Ball, LipoptError, bound, local_bounds
+from lipopt.batch import Questions
+from lipopt.cli import main
+from lipopt.data import check_points, read_labels, read_points
+from lipopt.demo import digits, example
+from lipopt.local import RADIUS, Ask, Row, answer, certified_radius
+from lipopt.lower import jacobians, slopes_at
+from lipopt.methods import Task, UpperBound
+from lipopt.problem import output_matrix, slope_ranges
+from lipopt.records import Records, read_rows
+from lipopt.sdp import SDP
+from lipopt.summary import summarize
+
+POINTS = 16
+OPTIONS = {
+    "labels": None, "output": None, "margins": "all", "certify": False, "certified_radius": False, "norm": "linf", "clip": None,
+    "method": SDP(gap=1e-3), "time_limit": None, "samples": 20, "seed": 0, "certificates": None,
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def network() -> lipopt.Network:
+    rng = np.random.default_rng(0)
+    sizes = (6, 12, 10, 4)
+    weights = [rng.normal(size=(b, a)) / np.sqrt(a) for a, b in pairwise(sizes)]
+    return lipopt.load(weights, biases=[rng.normal(size=b) / 3 for b in sizes[1:]])
+
+
+@pytest.fixture(scope="module")
+def points() -> np.ndarray:
+    return np.random.default_rng(1).normal(size=(POINTS, 6))
+
+
+@pytest.fixture(scope="module")
+def expected(network, points) -> list[Row]:
+    return timeless(local_bounds(network, points, (0.05, 0.4), margins="all", samples=20))
+
+
+def timeless(rows: list[Row]) -> list[Row]:
+    return sorted((replace(row, seconds=0.0) for row in rows), key=lambda r: (r.point, r.radius, r.question))
+
+
+@dataclass(frozen=True)
+class Faulty:
+    """The SDP, but for the problems with certain seeds, where it fails, or takes its whole process down."""
+
+    seeds: frozenset[int]
+    deadly: bool = False
+    name: ClassVar[str] = "faulty"
+
+    def __call__(self, task: Task) -> UpperBound:
+        if task.seed in self.seeds:
+            if self.deadly:
+                os._exit(9)
+            raise LipoptError("no\n luck")
+        return SDP(gap=1e-3)(task)
+
+
+def seeds_of(network, points, number: int) -> list[int]:
+    """The seeds of the problems of one point."""
+    found: list[int] = []
+
+    @dataclass(frozen=True)
+    class Listen:
+        name: ClassVar[str] = "listen"
+
+        def __call__(self, task: Task) -> UpperBound:
+            found.append(task.seed)
+            return UpperBound(1e9)
+
+    answer(
+        network, Ask((0.1,), Listen(), margins="all", samples=20), number, points[number], int(network(points[number]).argmax())
+    )
+    return found
+
+
+def test_rows_are_those_of_single_problems(network, points, expected) -> None:
+    label = int(network(points[3]).argmax())
+    for row in (row for row in expected if row.point == 3):
+        i, j = (int(k) for k in row.question.removeprefix("margin ").split(" - "))
+        assert i == row.label == label
+        single = bound(network, margin=(i, j), domain=Ball(points[3], row.radius), method=SDP(gap=1e-3), samples=20)
+        assert row.upper == pytest.approx(single.upper, rel=2e-3)
+        assert row.lower <= row.pop_lower <= row.upper
+        assert single.lower <= row.upper * (1 + 1e-9)
+        values = network(points[3])
+        assert row.margin == pytest.approx(values[i] - values[j])
+        assert row.certified == (row.margin > row.radius * row.upper)
+    assert len(expected) == POINTS * 2 * 3
+    assert {row.certified for row in expected} == {True, False}
+
+
+def test_questions(network, points) -> None:
+    rows = local_bounds(network, points[:2], 0.05)
+    assert [row.question for row in rows] == [f"output {k}" for k in range(4)] * 2
+    assert all(row.certified is None and row.upper > 0 for row in rows)
+    assert [row.question for row in local_bounds(network, points[:2], 0.05, output=2)] == ["output 2"] * 2
+    first, second = np.argsort(-network(points[0]))[:2]
+    (row,) = local_bounds(network, points[:1], 0.05, margins="runner-up")
+    assert row.question == f"margin {first} - {second}"
+    rows = local_bounds(network, points[:2], 0.05, margins="all", labels=[1, 2], norm="l2")
+    assert [row.label for row in rows] == [1] * 3 + [2] * 3
+    assert all(row.certified is None for row in rows)
+
+
+def test_to_certify_decides_as_solving_does(network, points, expected) -> None:
+    rows = local_bounds(network, points, (0.05, 0.4), margins="all", certify=True, samples=20)
+    loose, tight = summarize(rows, 4), summarize(expected, 4)
+    assert [r.certified for r in loose.radii] == [r.certified for r in tight.radii]
+    assert 0 < sum(row.method == "sdp" for row in rows) < len(rows)
+    for row, best in zip(timeless(rows), expected, strict=True):
+        assert row.upper >= best.pop_lower
+
+
+def test_certificates_prove_the_rows(network, points, tmp_path: Path) -> None:
+    network.save(tmp_path / "network.safetensors")
+    stored = lipcheck.network.read_network((tmp_path / "network.safetensors").read_bytes())
+    rows = local_bounds(network, points[:2], 0.4, margins="all", certificates=tmp_path / "certificates")
+    assert len({row.certificate for row in rows}) == 6
+    for row in rows:
+        claim = lipcheck.certificate.check(stored, Path(row.certificate).read_bytes())
+        assert claim.bound == row.upper
+    with pytest.raises(LipoptError, match="certificates"):
+        local_bounds(network, points[:2], 0.4, certificates=tmp_path / "network.safetensors")
+
+
+def test_certified_points_survive_attacks() -> None:
+    """Gradient ascent within the ball, on what the rows say is certified; the pruned MNIST network."""
+    network, (images, labels) = example("pruned"), digits()
+    rows = local_bounds(network, images[:5], 0.01, labels=labels[:5], margins="all", clip=(0, 1), certify=True)
+    certified = [k for k in range(5) if all(row.certified for row in rows if row.point == k)]
+    assert certified
+    for k in certified:
+        assert attacked(network, images[k], labels[k], 0.01) == labels[k]
+
+
+def attacked(network: lipopt.Network, center: np.ndarray, label: int, radius: float) -> int:
+    """The class after ascent on every margin in turn, along the signs of gradients."""
+    low, high = np.maximum(center - radius, 0), np.minimum(center + radius, 1)
+    for other in (k for k in range(network.output_size) if k != label):
+        x, margin = center, output_matrix(network, 0, (other, int(label)))
+        for step in (radius, radius / 2, radius / 4, radius / 8):
+            gradient = jacobians(network, margin, slopes_at(network, x[:, None]))[0, :, 0]
+            x = np.clip(x + step * np.sign(gradient), low, high)
+            if (found := int(network(x).argmax())) != label:
+                return found
+    return int(label)
+
+
+def test_certified_radius(network, points) -> None:
+    rows = local_bounds(network, points[:3], certified_radius=True)
+    assert [row.question for row in rows] == [RADIUS] * 3
+    for row in rows:
+        assert row.radius == certified_radius(network, points[row.point], row.label, method=SDP(gap=1e-3))
+        assert row.radius > 0
+        signs = np.random.default_rng(row.point).choice([-1.0, 1.0], (2000, 6))
+        assert (network(points[row.point] + row.radius * signs).argmax(axis=1) == row.label).all()
+        margins = local_bounds(network, points[row.point : row.point + 1], row.radius, margins="all")
+        assert all(margin.certified for margin in margins)
+
+
+def test_processes_give_the_same_rows(network, points, expected) -> None:
+    assert timeless(local_bounds(network, points, (0.05, 0.4), margins="all", samples=20, jobs=2)) == expected
+    shuffled = np.random.default_rng(2).permutation(POINTS)
+    rows = local_bounds(network, points[shuffled], 0.4, margins="all", samples=20, jobs=2)
+    found = {(int(shuffled[row.point]), row.question): row.upper for row in rows}
+    assert found == pytest.approx({(r.point, r.question): r.upper for r in expected if r.radius == 0.4}, rel=2e-3)
+
+
+def test_largest_first(network, points) -> None:
+    questions = Questions.about(network, points, 0.1, **OPTIONS)
+    chunks = questions.chunks(2, frozenset({5}))
+    assert sorted(number for chunk in chunks for number, _, _ in chunk) == [k for k in range(POINTS) if k != 5]
+    free = {}
+    for k in range(POINTS):
+        ranges = slope_ranges(network, Ball(points[k], 0.1))
+        free[k] = sum(int((low < high).sum()) for low, high in ranges.values())
+    half = [free[number] for chunk in chunks for number, _, _ in chunk]
+    assert np.mean(half[: POINTS // 2]) > np.mean(half[POINTS // 2 :])
+
+
+def test_a_problem_that_fails_leaves_a_row(network, points) -> None:
+    seeds = seeds_of(network, points, 1)
+    assert len(set(seeds)) == 3
+    rows = local_bounds(network, points[:3], 0.1, margins="all", samples=20, method=Faulty(frozenset(seeds[:1])))
+    assert [row.error for row in rows] == [None] * 3 + ["no luck"] + [None] * 5
+    assert rows[3].upper is None
+    assert rows[3].certified is None
+    (radius,) = summarize(rows, 4).radii
+    assert (radius.failed, radius.points) == (1, 3)
+    assert all(row.error.startswith("TypeError") for row in answer(network, Ask((0.1,), SDP(), samples="x"), 0, points[0], None))
+
+
+def test_a_deadly_point_costs_no_other(network, points) -> None:
+    method = Faulty(frozenset(seeds_of(network, points, 2)), deadly=True)
+    rows = local_bounds(network, points[:6], 0.1, margins="all", samples=20, method=method, jobs=2)
+    assert [row.point for row in rows if row.error] == [2] * 3
+    assert all("worker died" in row.error for row in rows if row.error)
+    assert all(row.upper > 0 for row in rows if not row.error)
+
+
+def run(*arguments: str, **options) -> subprocess.Popen:
+    return subprocess.Popen(
+        [sys.executable, "-m", *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **options
+    )
+
+
+def wait_for(condition, process: subprocess.Popen) -> None:
+    while not condition():
+        assert process.poll() is None, process.communicate()
+        time.sleep(0.02)
+
+
+def lines(path: Path) -> int:
+    return path.read_bytes().count(b"\n") if path.exists() else 0
+
+
+def test_interrupted_and_killed_runs_go_on(network, points, expected, tmp_path: Path) -> None:
+    """Ctrl-C, then SIGKILL of the whole run, then to the end: all rows once, and none is solved twice."""
+    network.save(tmp_path / "model.safetensors")
+    np.save(tmp_path / "x.npy", points)
+    results = tmp_path / "r.jsonl"
+    command = ["lipopt", "local", str(tmp_path / "model.safetensors"), "--data", str(tmp_path / "x.npy"), "--radius", "0.05,0.4"]
+    command += ["--margins", "all", "--samples", "20", "-j", "2", "-o", str(results), "--resume", "-q"]
+    process = run(*command, start_new_session=True)
+    wait_for(lambda: lines(results) > 1, process)
+    os.killpg(process.pid, signal.SIGINT)
+    _, error = process.communicate()
+    assert process.returncode == 130
+    assert "--resume" in error
+    first = results.read_bytes()
+    assert first.endswith(b"\n")
+    process = run(*command, start_new_session=True)
+    wait_for(lambda: lines(results) > first.count(b"\n"), process)
+    os.killpg(process.pid, signal.SIGKILL)
+    process.communicate()
+    second = results.read_bytes()
+    assert second.startswith(first)
+    process = run(*command)
+    assert process.communicate() == ("", "")
+    assert results.read_bytes().startswith(second[: second.rfind(b"\n") + 1])
+    assert timeless(list(read_rows(results))) == expected
+    done = results.read_bytes()
+    assert run(*command).communicate() == ("", "")
+    assert results.read_bytes() == done
+
+
+def test_a_torn_end_is_repaired(network, points, tmp_path: Path) -> None:
+    question = {"radius": (0.05, 0.4), "output": 1, "samples": 20}
+    path = tmp_path / "r.jsonl"
+    rows = timeless(local_bounds(network, points[:3], path=path, **question))
+    whole = path.read_bytes()
+    ends = [k + 1 for k, byte in enumerate(whole) if byte == 10]
+    for cut in (0, 5, ends[0], ends[0] + 7, ends[1], ends[2] - 1, ends[2], ends[4] + 30, len(whole)):
+        path.write_bytes(whole[:cut])
+        assert timeless(local_bounds(network, points[:3], path=path, resume=True, **question)) == rows
+        assert lines(path) == len(rows) + 1
+    for damaged in (whole.replace(b'"point": ', b'"pint": ', 1), b"".join(whole.splitlines(True)[k] for k in (0, 1, 3, 4, 5, 6))):
+        path.write_bytes(damaged)
+        with pytest.raises(LipoptError, match="damaged at line"):
+            local_bounds(network, points[:3], path=path, resume=True, **question)
+        assert path.read_bytes() == damaged
+
+
+def test_a_file_of_something_else_is_left_alone(network, points, tmp_path: Path) -> None:
+    path = tmp_path / "r.jsonl"
+    local_bounds(network, points[:2], 0.1, output=0, path=path)
+    before = path.read_bytes()
+    other = lipopt.load([np.ones((4, 6))])
+    for arguments, options, message in (
+        ((other, points[:2], 0.1), {"output": 0}, "another network"),
+        ((network, points[2:4], 0.1), {"output": 0}, "other data"),
+        ((network, points[:2], 0.2), {"output": 0}, "radii"),
+        ((network, points[:2], 0.1), {"output": 0, "seed": 1}, "seed 0, now 1"),
+        ((network, points[:2], 0.1), {"output": 0, "method": "path-sum"}, "method"),
+    ):
+        with pytest.raises(LipoptError, match=message):
+            local_bounds(*arguments, **options, path=path, resume=True)
+    with pytest.raises(LipoptError, match="--resume"):
+        local_bounds(network, points[:2], 0.1, output=0, path=path)
+    assert path.read_bytes() == before
+    for text in ("something else\n", "something else", "[1]\n"):
+        path.write_text(text)
+        with pytest.raises(LipoptError, match="no results file"):
+            local_bounds(network, points[:2], 0.1, output=0, path=path, resume=True)
+        assert path.read_text() == text
+    with pytest.raises(LipoptError, match="cannot write"):
+        Records.create(tmp_path / "missing" / "r.jsonl", {})
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Iterator[tuple[str, list[subprocess.Popen]]]:
+    """A Dask scheduler and two worker processes on the loopback interface."""
+    file = tmp_path / "scheduler.json"
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([*sys.path, str(Path(__file__).parent)])}
+    options = {"env": environment, "cwd": tmp_path}
+    scheduler = run(
+        "dask", "scheduler", "--host", "127.0.0.1", "--port", "0", "--no-dashboard", "--scheduler-file", str(file), **options
+    )
+    processes = [scheduler]
+    try:
+        wait_for(file.exists, scheduler)
+        worker = (
+            "dask",
+            "worker",
+            "--scheduler-file",
+            str(file),
+            "--host",
+            "127.0.0.1",
+            "--nthreads",
+            "1",
+            "--no-nanny",
+            "--no-dashboard",
+        )
+        processes += [run(*worker, **options) for _ in range(2)]
+        address = json.loads(file.read_text())["address"]
+        from distributed import Client
+
+        with Client(address) as client:
+            client.wait_for_workers(2)
+        yield address, processes[1:]
+    finally:
+        for process in processes:
+            process.kill()
+            process.communicate()
+
+
+def test_a_cluster_gives_the_same_rows_and_loses_none_with_a_worker(network, points, expected, cluster, tmp_path: Path) -> None:
+    address, workers = cluster
+    question = {"radius": (0.05, 0.4), "margins": "all", "samples": 20, "cluster": address, "path": tmp_path / "r.jsonl"}
+
+    def kill_one(done: int, failed: int, total: int) -> None:
+        if done and workers[0].poll() is None:
+            workers[0].kill()
+            workers[0].wait()
+
+    rows = local_bounds(network, points, progress=kill_one, **question)
+    assert workers[0].poll() == -signal.SIGKILL
+    assert timeless(rows) == expected
+
+
+def test_a_run_on_a_cluster_is_killed_and_goes_on(network, points, expected, cluster, tmp_path: Path) -> None:
+    network.save(tmp_path / "model.safetensors")
+    np.save(tmp_path / "x.npy", points)
+    results = tmp_path / "r.jsonl"
+    command = ["lipopt", "local", str(tmp_path / "model.safetensors"), "--data", str(tmp_path / "x.npy"), "--radius", "0.05,0.4"]
+    command += ["--margins", "all", "--samples", "20", "--cluster", cluster[0], "-o", str(results), "--resume", "-q"]
+    process = run(*command)
+    wait_for(lambda: lines(results) > 1, process)
+    process.kill()
+    process.communicate()
+    before = results.read_bytes()
+    assert run(*command).communicate() == ("", "")
+    assert results.read_bytes().startswith(before[: before.rfind(b"\n") + 1])
+    assert timeless(list(read_rows(results))) == expected
+
+
+def test_a_cluster_that_is_not_there(network, points, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("lipopt.engines.CONNECT", 0.5)
+    with closing(socket.socket()) as free:
+        free.bind(("127.0.0.1", 0))
+        address = f"tcp://127.0.0.1:{free.getsockname()[1]}"
+        with pytest.raises(LipoptError, match="no Dask scheduler"):
+            local_bounds(network, points, 0.1, cluster=address, path=tmp_path / "r.jsonl")
+    assert not (tmp_path / "r.jsonl").exists()
+
+
+def test_reading(tmp_path: Path, network) -> None:
+    x = np.arange(12.0).reshape(2, 6)
+    np.save(tmp_path / "x.npy", x)
+    np.savez(tmp_path / "one.npz", whatever=x)
+    np.savez(tmp_path / "two.npz", images=x, labels=[1, 2])
+    np.savetxt(tmp_path / "x.csv", x, delimiter=",")
+    idx = b"\0\0\x08\x03" + np.array([2, 2, 3], ">i4").tobytes() + bytes(range(12))
+    (tmp_path / "x-idx3-ubyte").write_bytes(idx)
+    (tmp_path / "x-idx3-ubyte.gz").write_bytes(gzip.compress(idx))
+    for name in ("x.npy", "one.npz", "two.npz", "x.csv", "x-idx3-ubyte", "x-idx3-ubyte.gz"):
+        np.testing.assert_array_equal(check_points(network, read_points(tmp_path / name)), x)
+    assert read_labels(tmp_path / "two.npz").tolist() == [1, 2]
+    np.savez(tmp_path / "bad.npz", a=x, b=x)
+    (tmp_path / "torn-idx").write_bytes(idx[:-1])
+    (tmp_path / "torn.npy").write_bytes((tmp_path / "x.npy").read_bytes()[:-9])
+    for name in ("missing.npy", "bad.npz", "torn-idx", "torn.npy", "r.jsonl"):
+        with pytest.raises(LipoptError):
+            read_points(tmp_path / name)
+
+
+@pytest.fixture
+def call(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture, network, points, tmp_path: Path):
+    """The command line, in a folder with a model and data."""
+    monkeypatch.chdir(tmp_path)
+    network.save("model.safetensors")
+    np.save("x.npy", points[:4])
+    np.save("y.npy", network(points[:4]).argmax(axis=1))
+
+    def run_local(*arguments: str) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["lipopt", "local", "model.safetensors", *arguments])
+        try:
+            main()
+            code = 0
+        except SystemExit as stop:
+            code = int(stop.code or 0)
+        captured = capsys.readouterr()
+        return code, captured.out, captured.err
+
+    return run_local
+
+
+def test_command_line(call, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("lipopt.progress.EVERY", 0.0)
+    question = (
+        "--data",
+        "x.npy",
+        "--radius",
+        "0.05,0.4",
+        "--margins",
+        "all",
+        "--labels",
+        "y.npy",
+        "-j",
+        "1",
+        "--certified-radius",
+    )
+    code, out, err = call(*question, "-o", "r.jsonl", "--plot", "h.png")
+    assert code == 0
+    assert "certified" in out
+    assert "4 of 4 points have one" in out
+    assert "28 of 28 done, 0 failed" in err
+    assert Path("h.png").stat().st_size > 1000
+    code, out, _ = call(*question, "-o", "r.jsonl", "--resume", "--json", "--quiet")
+    summary = json.loads(out)
+    assert [r["points"] for r in summary["radii"]] == [4, 4]
+    assert summary["radii"][0]["certified"] >= summary["radii"][1]["certified"]
+    assert len(summary["certified_radii"]) == 4
+    assert call("--data", "x.npy", "--radius", "0.1", "-k", "0", "--points", "1:3", "-o", "s.jsonl", "-q", "-j", "1") == (
+        0,
+        "",
+        "",
+    )
+    assert [row.point for row in read_rows("s.jsonl")] == [1, 2]
+
+
+def test_bad_input_is_one_line_before_anything_runs(call, network, points) -> None:
+    np.save("narrow.npy", points[:, :5])
+    np.save("nan.npy", np.where(np.arange(6) == 2, np.nan, points))
+    np.save("words.npy", np.array([["a"] * 6]))
+    np.save("y9.npy", np.array([0, 1, 2, 9]))
+    np.save("y3.npy", np.array([0, 1, 2]))
+    np.save("half.npy", np.array([0, 1, 2, 0.5]))
+    lipopt.load([np.ones((4, 6))]).save("other.safetensors")
+    call("--data", "x.npy", "--radius", "0.1", "-k", "0", "-o", "other.jsonl", "-j", "1")
+    Path("other.jsonl").write_bytes(Path("other.jsonl").read_bytes().replace(network.hash.encode(), b"0" * 64))
+    x, r = ("--data", "x.npy"), ("--radius", "0.1")
+    for arguments in (
+        ("--data", "missing.npy", *r),
+        ("--data", "narrow.npy", *r),
+        ("--data", "nan.npy", *r),
+        ("--data", "words.npy", *r),
+        x,
+        (*x, "--radius", "0.1,0.1"),
+        (*x, "--radius", "-1"),
+        (*x, "--radius", "nan"),
+        (*x, "--radius", "0.1;0.2"),
+        (*x, *r, "--labels", "y.npy"),
+        (*x, *r, "--margins", "all", "--labels", "y9.npy"),
+        (*x, *r, "--margins", "all", "--labels", "y3.npy"),
+        (*x, *r, "--margins", "all", "--labels", "half.npy"),
+        (*x, *r, "--margins", "all", "--output", "1"),
+        (*x, *r, "--output", "4"),
+        (*x, *r, "--certify"),
+        (*x, *r, "--certified-radius", "--norm", "l2"),
+        (*x, *r, "--clip", "0,1"),
+        (*x, *r, "--points", "2:9"),
+        (*x, *r, "--points", "2"),
+        (*x, *r, "--method", "nope"),
+        (*x, *r, "--samples", "0"),
+        (*x, *r, "--time-limit", "0"),
+        (*x, *r, "--jobs", "-1"),
+        (*x, *r, "--plot", "picture.nope"),
+        (*x, *r, "--divide", "0"),
+        (*x, *r, "--cluster", "nonsense://1"),
+    ):
+        code, out, err = call(*arguments, "-o", "r.jsonl")
+        assert (code, out) == (2, ""), arguments
+        assert err.startswith("lipopt: "), arguments
+        assert err.count("\n") == 1, arguments
+        assert not Path("r.jsonl").exists(), arguments
+    code, _, err = call(*x, *r, "-k", "0", "-o", "other.jsonl", "--resume", "-j", "1")
+    assert code == 2
+    assert "another network" in err
