@@ -13,7 +13,7 @@ from types import FrameType
 from . import network as network_file
 from . import parse
 from .certificate import Claim, check
-from .exact import Failure, LimitExceeded, decimal
+from .exact import VERDICTS, Failure, decimal
 from .network import Affine, Input, Network, read_bytes, read_network
 
 try:
@@ -21,7 +21,6 @@ try:
 except ImportError:  # not on Windows
     resource = None  # type: ignore[assignment]
 
-NAMES = {0: "verified", 1: "rejected", 2: "malformed", 3: "network mismatch", 4: "limits exceeded", 70: "internal error"}
 SHOWN = 8  # outputs or inputs that are written out
 
 
@@ -38,15 +37,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
             if options.certificate is None:
                 print(describe(network))
                 return 0
-            code, message = 0, theorem(check(network, read_bytes(options.certificate, parse.MOST_BYTES)))
+            claim = check(network, read_bytes(options.certificate, parse.MOST_BYTES))
+            verdict, message = "verified", theorem(claim)
     except Failure as failure:
-        code, message = failure.code, str(failure)
+        verdict, message = failure.verdict, str(failure)
     except MemoryError:
-        code, message = LimitExceeded.code, f"more than {options.gigabytes} GB of memory"
+        verdict, message = "limits exceeded", f"more than {options.gigabytes} GB of memory"
     except Exception:
-        code, message = 70, traceback.format_exc().strip()
-    print(f"{NAMES[code]}: {message}")
-    return code
+        verdict, message = "internal error", traceback.format_exc().strip()
+    print(f"{verdict}: {message}")
+    return VERDICTS[verdict]
 
 
 def theorem(claim: Claim) -> str:
@@ -92,7 +92,7 @@ def limits(seconds: int, gigabytes: int) -> Iterator[None]:
     """Limits on time and memory, where the system has them."""
 
     def stop(signal_number: int, frame: FrameType | None) -> None:
-        raise LimitExceeded(f"more than {seconds} seconds")
+        raise Failure("limits exceeded", f"more than {seconds} seconds")
 
     if resource is None:
         yield

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from fractions import Fraction
 
-from .exact import ONE, ZERO, LimitExceeded, Matrix, Rejected, decimal, diagonal, gram_rows, power, root_up
+from .exact import ONE, ZERO, Matrix, decimal, diagonal, gram_rows, power, require, root_up, stack
 from .network import Affine, Input, Network
 from .parse import Lines
 from .problem import Problem, Ranges, largest_slopes
@@ -14,6 +14,7 @@ MOST_MONOMIALS = 5_000_000
 LARGEST_SET = 20
 
 Polynomial = dict[tuple[int, ...], Fraction]
+Leftovers = list[tuple[str, Fraction]]
 
 
 def operator_norm(matrix: Matrix, norm: str) -> Fraction:
@@ -42,9 +43,10 @@ def product(lines: Lines, network: Network, ranges: Ranges, W: Matrix, norm: str
     for _ in range(lines.count("norms")):
         i, k, number, exponent = lines.integers("norm", 4)
         node = network.nodes[i] if 0 <= i < len(network.nodes) else None
-        if norm != "l2" or not isinstance(node, Affine) or not 0 <= k < len(node.inputs) or number < 0:
-            lines.fail("a norm is given for a matrix that is not there or needs none, or it is negative")
-        given[i, k] = number * power(lines.limited(exponent))
+        valid = norm == "l2" and isinstance(node, Affine) and 0 <= k < len(node.inputs) and number >= 0
+        lines.require(valid, "a norm is given for a matrix that is not there or needs none, or it is negative")
+        assert isinstance(node, Affine)
+        given[i, k] = number * lines.power(exponent)
         matrix = node.inputs[k][1]
         side = matrix if len(matrix.rows) <= matrix.width else matrix.transpose()
         check_semidefinite(lines, diagonal([given[i, k] ** 2] * len(side.rows)) + -side @ side.transpose())
@@ -60,15 +62,14 @@ def product(lines: Lines, network: Network, ranges: Ranges, W: Matrix, norm: str
     return operator_norm(W, norm) * numbers[-1]
 
 
-def products(lines: Lines, problem: Problem) -> tuple[Fraction, list[tuple[str, Fraction]]]:
+def products(lines: Lines, problem: Problem) -> tuple[Fraction, Leftovers]:
     """The bound, and the monomials that are left over."""
-    signs = len(problem.C.rows) if len(problem.C.rows) > 1 else 0
-    if signs and problem.inputs != 1:
-        raise Rejected("products bound a single row, or a single input")
+    rows = len(problem.C.rows)
+    require(rows == 1 or problem.inputs == 1, "products bound a single row, or a single input", "rejected")
     (exponent,) = lines.exponents("grid", 1)
     sums: dict[tuple[int, ...], int] = {}
     for _ in range(lines.count("sets")):
-        variables, coefficients = _read_set(lines, problem.C.width + signs)
+        variables, coefficients = _read_set(lines, problem.C.width + (rows if rows > 1 else 0))
         for bit in range(len(variables)):  # multipliers of products become coefficients of monomials: 1 - x is expanded
             for mask in range(len(coefficients)):
                 if mask >> bit & 1:
@@ -87,13 +88,12 @@ def products(lines: Lines, problem: Problem) -> tuple[Fraction, list[tuple[str, 
 
 def _read_set(lines: Lines, width: int) -> tuple[list[int], list[int]]:
     size, *values = lines.integers("set")
-    if not 0 <= size <= LARGEST_SET:
-        raise LimitExceeded(f"line {lines.position}: a set of {size} variables; {LARGEST_SET} are allowed")
+    lines.require(0 <= size <= LARGEST_SET, f"a set of {size} variables; {LARGEST_SET} are allowed", "limits exceeded")
     variables, multipliers = values[:size], values[size:]
-    if len(multipliers) != 2**size or min(multipliers) < 0:
-        lines.fail("'set' is a size, as many variables, and a multiplier >= 0 for each of their products")
-    if len(set(variables)) != size or any(not 0 <= v < width for v in variables):
-        lines.fail("a variable occurs twice in a set, or is not there")
+    valid = len(multipliers) == 2**size and min(multipliers) >= 0
+    lines.require(valid, "'set' is a size, as many variables, and a multiplier >= 0 for each of their products")
+    valid = len(set(variables)) == size and all(0 <= v < width for v in variables)
+    lines.require(valid, "a variable occurs twice in a set, or is not there")
     return variables, multipliers
 
 
@@ -109,8 +109,7 @@ def polynomial(problem: Problem) -> Polynomial:
     for a, low, high in zip(range(n, width), problem.lower, problem.upper, strict=True):
         x.append(_times(_combination(problem.A, a - n, x), low, high - low, a) if a in needed else {})
         count += len(x[-1])
-        if count > MOST_MONOMIALS:
-            raise LimitExceeded(f"the polynomial has more than {MOST_MONOMIALS} monomials")
+        require(count <= MOST_MONOMIALS, f"the polynomial has more than {MOST_MONOMIALS} monomials", "limits exceeded")
     if rows == 1:
         return _combination(problem.C, 0, x)
     signed = [_times(_combination(problem.C, k, x), -ONE, 2 * ONE, width + k) for k in range(rows)]
@@ -140,12 +139,9 @@ def sdp(lines: Lines, problem: Problem, groups: Sequence[int], norm: str) -> Fra
     mu, delta = lines.multipliers("mu", rows), lines.multipliers("delta", n)
     tau = [value for size in groups for value in lines.multipliers("tau", size)]
     neurons = Matrix([{n + a: 1} for a in range(width - n)], width)
-    below = neurons + -problem.A.scaled(problem.lower)
-    above = neurons + -problem.A.scaled(problem.upper)
+    below, above = (neurons + -problem.A.scaled(ends) for ends in (problem.lower, problem.upper))
     half = below.transpose() @ above.scaled(tau)
-    inner = half + half.transpose()
-    twice = Matrix(inner.rows + [{}] * rows, width + rows, inner.exponent)
-    twice += Matrix([{}] * width + (-problem.C).rows, width + rows, problem.C.exponent)
+    twice = stack(half + half.transpose(), -problem.C)
     S = Matrix(twice.rows, width + rows, twice.exponent - 1) + diagonal([*delta, *[ZERO] * (width - n), *mu])
     check_semidefinite(lines, S)
     cost = sum(delta, ZERO) if norm == "linf" else max(delta, default=ZERO)
@@ -157,16 +153,15 @@ def check_semidefinite(lines: Lines, S: Matrix) -> None:
     order = len(S.rows)
     scale = lines.exponents("scale", order)
     (factor_exponent,) = lines.exponents("factor", 1)
-    first, rows = [], []
+    rows = []
     for i in range(order):
         start, *entries = lines.integers("row")
-        if not 0 <= start <= i or len(entries) != i + 1 - start:
-            lines.fail(f"row {i} of a factor is a column and the entries from there to {i}")
-        first.append(start)
-        rows.append(entries)
+        valid = 0 <= start <= i and len(entries) == i + 1 - start
+        lines.require(valid, f"row {i} of a factor is a column and the entries from there to {i}")
+        rows.append([0] * start + entries)
     exponent = min(S.exponent + 2 * min(scale), 2 * factor_exponent)
     margin = [0] * order  # the diagonal entry less the absolute values of the others
-    for i, squares in enumerate(gram_rows(first, rows)):
+    for i, squares in enumerate(gram_rows(rows)):
         for j, value in enumerate(squares):
             scaled = S.rows[i].get(j, 0) << (S.exponent + scale[i] + scale[j] - exponent)
             difference = scaled - (value << (2 * factor_exponent - exponent))
@@ -176,6 +171,5 @@ def check_semidefinite(lines: Lines, S: Matrix) -> None:
                 margin[i] -= abs(difference)
                 margin[j] -= abs(difference)
     worst = min(range(order), key=margin.__getitem__)
-    if margin[worst] < 0:
-        lack = decimal(-margin[worst] * power(exponent))
-        raise Rejected(f"a matrix is not proved positive semidefinite: row {worst} of {order} lacks {lack} on its diagonal")
+    lack = f"row {worst} of {order} lacks {decimal(-margin[worst] * power(exponent))} on its diagonal"
+    require(margin[worst] >= 0, f"a matrix is not proved positive semidefinite: {lack}", "rejected")
