@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from strategies import PARAMETERS
 
-from lipcheck.functions import KINDS, SCALE, cells, function, offset, slope_range
+from lipcheck.functions import KINDS, SCALE, cells, offset, slope_range
 from lipopt import activations
 
 mpmath.mp.dps = 60
@@ -39,9 +39,9 @@ REFERENCES = {
 def build(kind):
     """lipcheck's function and the parameters of it in lipopt."""
     parameters = activations.check(kind, PARAMETERS.get(kind, {}))
-    names, _ = KINDS[kind]
-    values = tuple(float(parameters[name]) if np.isinf(parameters[name]) else Fraction(parameters[name]) for name in names)
-    return function(kind, values), parameters
+    names, function = KINDS[kind]
+    values = (float(parameters[name]) if np.isinf(parameters[name]) else Fraction(parameters[name]) for name in names)
+    return function(*values), parameters
 
 
 def high_precision(x):

@@ -85,7 +85,7 @@ def _part(lines: Lines, claim: Claim, ranges: Ranges) -> tuple[list[int], list[i
         centered = lines.next_is("centered ")
         i, *indices = lines.integers("centered" if centered else "neurons")
         size = _activation(lines, claim.network, i, kept).size
-        kept[i] = Variables(lines.counted(indices, size), centered)
+        kept[i] = lines.counted(indices, size), centered
     W = sparse_rows([claim.rows[k] for k in chosen], claim.network.nodes[-1].size)
     problem = build_problem(claim.network, ranges, W, inputs, kept)
     terms = lines.count("terms")
@@ -101,7 +101,7 @@ def _part(lines: Lines, claim: Claim, ranges: Ranges) -> tuple[list[int], list[i
         if rule == "path-sum":
             obtained += path_sum(here, claim.norm)
         elif rule == "sdp":
-            obtained += sdp(lines, here, [len(variables.places) for variables in kept.values()], claim.norm)
+            obtained += sdp(lines, here, [len(places) for places, _ in kept.values()], claim.norm)
         elif rule == "product":  # bounds the objective as a whole
             obtained += product(lines, claim.network, ranges, W, claim.norm)
         else:

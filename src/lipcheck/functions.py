@@ -6,7 +6,6 @@ from bisect import bisect
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from functools import cache
 from math import inf, isqrt
 
 from .exact import ONE, ZERO, require
@@ -186,11 +185,6 @@ def hard_swish() -> Function:
     return Function(pieces, [Fraction(-3), Fraction(3)])
 
 
-def peaked(f: Piece) -> Function:
-    """A function whose slope is largest at 0."""
-    return Function([f, f], [ZERO])
-
-
 def gated(gate: Piece, left: str, right: str, scale: Fraction = ONE) -> Function:
     """x gate(x), whose slope turns at two points, and beyond FAR lies between that at FAR and its limit, 0 or 1."""
 
@@ -216,21 +210,15 @@ KINDS: dict[str, tuple[tuple[str, ...], Callable[..., Function]]] = {  # names o
     "selu": (("alpha", "gamma"), lambda alpha, gamma: Function([exponential(alpha * gamma), line(gamma)], [ZERO])),
     "celu": (("alpha",), lambda alpha: Function([exponential(ONE), line(ONE)], [ZERO], 1 / alpha)),
     "softplus": (("beta",), lambda beta: Function([softplus], (), beta)),
-    "softsign": ((), lambda: peaked(softsign)),
-    "sigmoid": ((), lambda: peaked(sigmoid)),
-    "tanh": ((), lambda: peaked(tanh)),
-    "erf": ((), lambda: peaked(erf)),
+    "softsign": ((), lambda: Function([softsign, softsign], [ZERO])),
+    "sigmoid": ((), lambda: Function([sigmoid, sigmoid], [ZERO])),
+    "tanh": ((), lambda: Function([tanh, tanh], [ZERO])),
+    "erf": ((), lambda: Function([erf, erf], [ZERO])),
     "silu": (("beta",), lambda beta: gated(sigmoid, "-2.39935728051546766783", "2.39935728051546766783", beta)),
     "gelu": (("beta",), lambda beta: gated(normal, "-1.41421356237309504880", "1.41421356237309504880", beta)),
     "gelu_tanh": ((), lambda: gated(gelu_tanh_gate, "-1.41850400879082835555", "1.41850400879082835555")),
     "mish": ((), lambda: gated(mish_gate, "-2.25637639636079312001", "1.49057117948542845929")),
 }
-
-
-@cache
-def function(kind: str, values: tuple[Fraction, ...]) -> Function:
-    """An activation with the values of its parameters."""
-    return KINDS[kind][1](*values)
 
 
 def slope_range(f: Function, lo: Fraction = -HUGE, hi: Fraction = HUGE) -> tuple[Fraction, Fraction]:

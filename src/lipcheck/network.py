@@ -1,4 +1,5 @@
-"""The network file: safetensors with the graph as JSON in its metadata. Floats are taken as the exact numbers that they are."""
+"""The network file: safetensors with the graph as JSON in its metadata. Floats become fractions or integer ratios, exactly;
+NaN and infinity have none, which is an error."""
 
 from __future__ import annotations
 
@@ -10,14 +11,12 @@ from array import array
 from dataclasses import dataclass
 from fractions import Fraction
 from math import inf, prod
-from pathlib import Path
 from typing import Any, TypeAlias
 
 from .exact import Failure, Matrix, Vector, require
-from .functions import KINDS, Function, function
+from .functions import KINDS, Function
 
 FORMAT = "lipopt-network-1"
-MOST_BYTES = 2**31
 MOST_NEURONS = 1_000_000  # of a node
 TYPES = {"F32": "f", "F64": "d", "I32": "i", "I64": "q"}
 HEXADECIMAL = re.compile(r"-?0x[01]\.[0-9a-f]{1,13}p[+-]\d{1,4}")
@@ -26,7 +25,7 @@ HEXADECIMAL = re.compile(r"-?0x[01]\.[0-9a-f]{1,13}p[+-]\d{1,4}")
 @dataclass(frozen=True)
 class Input:
     size: int
-    shape: list[int]
+    kind = "input"
 
 
 @dataclass(frozen=True)
@@ -34,6 +33,7 @@ class Affine:
     size: int
     inputs: list[tuple[int, Matrix]]  # source and matrix
     bias: Vector
+    kind = "affine"
 
 
 @dataclass(frozen=True)
@@ -58,25 +58,9 @@ class Tensor:
     shape: list[int]
     values: array[Any]
 
-    def integers(self) -> list[int]:
-        require(self.values.typecode in "iq", "the indices of a sparse matrix are not integers")
+    def entries(self, types: str) -> list[Any]:
+        require(self.values.typecode in types, "a tensor has integers in place of floats, or floats in place of integers")
         return self.values.tolist()
-
-    def ratios(self) -> list[tuple[int, int]]:
-        """Numerators and denominators, which are powers of two. NaN and infinity have none, and raise an error."""
-        require(self.values.typecode in "fd", "weights or parameters are not floats")
-        return [value.as_integer_ratio() for value in self.values]
-
-    def fractions(self) -> Vector:
-        return [Fraction(*ratio) for ratio in self.ratios()]
-
-
-def read_bytes(path: str, most: int) -> bytes:
-    try:
-        require(Path(path).stat().st_size <= most, f"{path} is larger than {most} bytes", "limits exceeded")
-        return Path(path).read_bytes()
-    except OSError as error:
-        raise Failure("malformed", f"cannot read {path}: {error.strerror}") from None
 
 
 def read_network(data: bytes) -> Network:
@@ -130,10 +114,12 @@ def _count(value: Any, below: float = inf) -> int:
 def _node(i: int, entry: dict[str, Any], before: list[Node], tensors: dict[str, Tensor]) -> Node:
     require((entry["op"] == "input") == (i == 0), "the first node of a network, and no other, is its input")
     if entry["op"] == "input":
-        shape = [_count(n) for n in entry["shape"]]
-        return Input(prod(shape), shape)
+        return Input(prod(_count(n) for n in entry["shape"]))
     if entry["op"] == "affine":
-        bias, sources = tensors[f"{i}.bias"].fractions(), [_count(source, i) for source in entry["sources"]]
+        bias, sources = (
+            [Fraction(v) for v in tensors[f"{i}.bias"].entries("fd")],
+            [_count(source, i) for source in entry["sources"]],
+        )
         once = len(set(sources)) == len(sources) and tensors[f"{i}.bias"].shape == [len(bias)]
         require(once, f"node {i} names a source twice, or its bias is not a vector")
         pairs = enumerate(zip(sources, entry["layouts"], strict=True))
@@ -151,8 +137,8 @@ def _matrix(prefix: str, height: int, width: int, layout: str, tensors: dict[str
         starts, columns = list(range(0, height * width + 1, width)), list(range(width)) * height
     else:
         data = tensors[f"{prefix}.data"]
-        starts, columns = tensors[f"{prefix}.indptr"].integers(), tensors[f"{prefix}.indices"].integers()
-    ratios = data.ratios()
+        starts, columns = tensors[f"{prefix}.indptr"].entries("iq"), tensors[f"{prefix}.indices"].entries("iq")
+    ratios = [value.as_integer_ratio() for value in data.entries("fd")]  # denominators are powers of two
     valid = len(starts) == height + 1 and starts[0] == 0 and starts[-1] == len(ratios) == len(columns)
     valid = valid and starts == sorted(starts) and all(0 <= j < width for j in columns)
     require(valid, f"the matrix {prefix} is inconsistent")
@@ -167,16 +153,18 @@ def _matrix(prefix: str, height: int, width: int, layout: str, tensors: dict[str
 
 def _functions(i: int, entry: dict[str, Any], size: int, tensors: dict[str, Tensor]) -> list[Function]:
     """The activation of every neuron; parameters are numbers or arrays."""
-    names, _ = KINDS[entry["kind"]]
+    names, build = KINDS[entry["kind"]]
     require(sorted([*entry["numbers"], *entry["arrays"]]) == sorted(names), f"the parameters of node {i} are not {names}")
     columns: list[Vector] = []
     for name in names:
         if name in entry["numbers"]:
             columns.append([_hexadecimal(name, entry["numbers"][name])] * size)
         else:
-            columns.append(tensors[f"{i}.{name}"].fractions())
+            columns.append([Fraction(v) for v in tensors[f"{i}.{name}"].entries("fd")])
         require(len(columns[-1]) == size, f"parameter '{name}' of node {i} does not have one entry a neuron")
-    return [function(entry["kind"], values) for values in (zip(*columns, strict=True) if names else [()] * size)]
+    parameters = list(zip(*columns, strict=True)) if names else [()] * size
+    built = {values: build(*values) for values in set(parameters)}
+    return [built[values] for values in parameters]
 
 
 def _hexadecimal(name: str, text: str) -> Any:

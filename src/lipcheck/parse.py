@@ -8,7 +8,6 @@ from fractions import Fraction
 
 from .exact import Matrix, Vector, align, power, require
 
-MOST_BYTES = 2**30
 LARGEST_EXPONENT = 5_000
 INTEGERS = re.compile(rb"(0|-?[1-9][0-9]{0,999})( (0|-?[1-9][0-9]{0,999}))*")
 
@@ -52,15 +51,14 @@ class Lines:
         return value
 
     def exponents(self, keyword: str, length: int) -> list[int]:
-        values = self.integers(keyword, length)
-        for value in values:
-            self.power(value)
-        return values
+        return [self.limited(value) for value in self.integers(keyword, length)]
+
+    def limited(self, exponent: int) -> int:
+        self.require(abs(exponent) <= LARGEST_EXPONENT, f"an exponent is larger than {LARGEST_EXPONENT}", "limits exceeded")
+        return exponent
 
     def power(self, exponent: int) -> Fraction:
-        """2^exponent, for exponents of the file."""
-        self.require(abs(exponent) <= LARGEST_EXPONENT, f"an exponent is larger than {LARGEST_EXPONENT}", "limits exceeded")
-        return power(exponent)
+        return power(self.limited(exponent))
 
     def numbers(self, keyword: str, length: int) -> Vector:
         """Integers after their common exponent."""

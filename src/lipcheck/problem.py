@@ -12,6 +12,7 @@ from .network import Activation, Affine, Input, Network
 
 Bounds = tuple[Vector, Vector]  # lower and upper, one a neuron
 Ranges = Mapping[int, Bounds]  # of slopes, by node
+Variables = tuple[list[int], bool]  # the neurons of a node that are kept as variables, and whether they are centered
 Relaxations = Mapping[int, Bounds]  # slopes of lines below and above every neuron, by node
 
 
@@ -29,13 +30,10 @@ class Problem:
 
 def slope_ranges(network: Network, box: Bounds | None, relaxations: Relaxations) -> Ranges:
     """What is known of the slopes of every activation node."""
-    bounds = None if box is None else node_bounds(network, box, relaxations)
-    ranges = {}
-    for i, node in enumerate(network.nodes):
-        if isinstance(node, Activation):
-            space = [-HUGE] * node.size, [HUGE] * node.size
-            ranges[i] = _slopes(node, *(space if bounds is None else bounds[node.source]))
-    return ranges
+    space = [([-HUGE] * node.size, [HUGE] * node.size) for node in network.nodes]
+    bounds = space if box is None else node_bounds(network, box, relaxations)
+    activations = [(i, node) for i, node in enumerate(network.nodes) if isinstance(node, Activation)]
+    return {i: _slopes(node, *bounds[node.source]) for i, node in activations}
 
 
 def _slopes(node: Activation, low: Vector, high: Vector) -> Bounds:
@@ -104,17 +102,9 @@ def _sum(*vectors: Vector) -> Vector:
     return [sum(values, ZERO) for values in zip(*vectors, strict=True)]
 
 
-@dataclass(frozen=True)
-class Variables:
-    """The neurons of an activation node that are kept as variables."""
-
-    places: list[int]
-    centered: bool
-
-
 def build_problem(network: Network, ranges: Ranges, W: Matrix, inputs: list[int], kept: Mapping[int, Variables]) -> Problem:
     """Every node as a linear function of the variables; neurons that are not kept are substituted, which the slack pays for."""
-    listed = [(0, j) for j in inputs] + [(i, k) for i, variables in kept.items() for k in variables.places]
+    listed = [(0, j) for j in inputs] + [(i, k) for i, (places, _) in kept.items() for k in places]
     numbers = {place: number for number, place in enumerate(listed)}
     values: list[Matrix] = []
     equations, lower, upper = Matrix([], len(numbers)), list[Fraction](), list[Fraction]()
@@ -130,17 +120,17 @@ def build_problem(network: Network, ranges: Ranges, W: Matrix, inputs: list[int]
             ends = list(zip(*ranges[i], strict=True))
             middle = [(low + high) / 2 for low, high in ends]  # x = middle y + factor z, and at most spread |y| is left out
             factor, spread[i] = [ZERO] * node.size, [(high - low) / 2 for low, high in ends]
-            variables = kept.get(i, Variables([], False))
-            for k in variables.places:
+            places, centered = kept.get(i, ([], False))
+            for k in places:
                 low, high = ends[k] if ends[k][0] < ends[k][1] else slope_range(node.functions[k])
-                if variables.centered:
+                if centered:
                     middle[k], factor[k], low, high = (low + high) / 2, (high - low) / 2, -ONE, ONE
                 else:
                     middle[k], factor[k] = ZERO, ONE
                 spread[i][k] = ZERO
                 lower.append(low)
                 upper.append(high)
-            equations = stack(equations, Matrix([y.rows[k] for k in variables.places], y.width, y.exponent))
+            equations = stack(equations, Matrix([y.rows[k] for k in places], y.width, y.exponent))
             values.append(own.scaled(factor) + y.scaled(middle))
     return Problem(len(inputs), equations, lower, upper, W @ values[-1], _slack(network, ranges, W, spread))
 

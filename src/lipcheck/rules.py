@@ -64,12 +64,19 @@ def product(lines: Lines, network: Network, ranges: Ranges, W: Matrix, norm: str
 
 def products(lines: Lines, problem: Problem) -> tuple[Fraction, Leftovers]:
     """The bound, and the monomials that are left over."""
-    rows = len(problem.C.rows)
+    rows, width = len(problem.C.rows), problem.C.width
     require(rows == 1 or problem.inputs == 1, "products bound a single row, or a single input", "rejected")
+    width += rows if rows > 1 else 0  # every row has a variable
     (exponent,) = lines.exponents("grid", 1)
     sums: dict[tuple[int, ...], int] = {}
     for _ in range(lines.count("sets")):
-        variables, coefficients = _read_set(lines, problem.C.width + (rows if rows > 1 else 0))
+        size, *values = lines.integers("set")
+        lines.require(0 <= size <= LARGEST_SET, f"a set of {size} variables; {LARGEST_SET} are allowed", "limits exceeded")
+        variables, coefficients = values[:size], values[size:]
+        lines.require(len(coefficients) == 2**size, "'set' is a size, as many variables, and a multiplier for each product")
+        lines.require(min(coefficients) >= 0, "a multiplier is negative")
+        distinct = len(set(variables)) == size and all(0 <= v < width for v in variables)
+        lines.require(distinct, "a variable occurs twice in a set, or is not there")
         for bit in range(len(variables)):  # multipliers of products become coefficients of monomials: 1 - x is expanded
             for mask in range(len(coefficients)):
                 if mask >> bit & 1:
@@ -84,17 +91,6 @@ def products(lines: Lines, problem: Problem) -> tuple[Fraction, Leftovers]:
     constant = q.pop((), ZERO)
     left = [(f"monomial {monomial}", value) for monomial, value in q.items() if value > 0]
     return constant + sum((value for _, value in left), ZERO), left
-
-
-def _read_set(lines: Lines, width: int) -> tuple[list[int], list[int]]:
-    size, *values = lines.integers("set")
-    lines.require(0 <= size <= LARGEST_SET, f"a set of {size} variables; {LARGEST_SET} are allowed", "limits exceeded")
-    variables, multipliers = values[:size], values[size:]
-    valid = len(multipliers) == 2**size and min(multipliers) >= 0
-    lines.require(valid, "'set' is a size, as many variables, and a multiplier >= 0 for each of their products")
-    valid = len(set(variables)) == size and all(0 <= v < width for v in variables)
-    lines.require(valid, "a variable occurs twice in a set, or is not there")
-    return variables, multipliers
 
 
 def polynomial(problem: Problem) -> Polynomial:
