@@ -8,10 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from strategies import ARCHITECTURES, SEEDS, make_network
 
+from lipcheck.certificate import path_sum
 from lipcheck.exact import Matrix
 from lipcheck.network import Activation, Affine, read_network
 from lipcheck.problem import build_problem, node_bounds, slope_ranges
-from lipcheck.rules import path_sum
 from lipopt.activations import KINDS
 
 CASES = st.tuples(st.sampled_from(ARCHITECTURES), st.sampled_from(sorted(KINDS)), SEEDS)

@@ -9,10 +9,9 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from lipcheck import exact
+from lipcheck.certificate import Lines, check_semidefinite, operator_norm, path_sum, products, sdp
 from lipcheck.exact import Failure, Matrix
-from lipcheck.parse import Lines
 from lipcheck.problem import Problem
-from lipcheck.rules import check_semidefinite, operator_norm, path_sum, products, sdp
 
 SMALL = st.integers(-8, 8)
 

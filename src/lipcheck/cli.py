@@ -13,6 +13,7 @@ from pathlib import Path
 from .certificate import Claim, check
 from .exact import VERDICTS, Failure, decimal, require
 from .network import Activation, Affine, Network, read_network
+from .problem import Bounds
 
 try:
     import resource
@@ -58,12 +59,19 @@ def read_bytes(path: str, most: int) -> bytes:
 
 def theorem(claim: Claim) -> str:
     norm = {"linf": "l_inf", "l2": "l_2", "l1": "l_1"}[claim.norm]
-    box = claim.box and listed([f"[{low}, {high}]" for low, high in zip(*claim.box, strict=True)], " x ")
     return (
-        f"the {norm} Lipschitz constant of {listed([functional(row) for row in claim.rows], ', ')} "
-        f"on {f'the box {box}' if box else 'the whole space'} is at most {decimal(claim.bound)} "
-        f"(exactly {claim.bound}), network sha256 {claim.network.sha256}"
+        f"the {norm} Lipschitz constant of {listed([functional(row) for row in claim.rows], ', ')} on {domain(claim.box)} "
+        f"is at most {decimal(claim.bound)} (exactly {claim.bound}), network sha256 {claim.network.sha256}"
     )
+
+
+def domain(box: Bounds | None) -> str:
+    if box is None:
+        return "the whole space"
+    if len(box[0]) <= SHOWN:
+        return "the box " + " x ".join(f"[{low}, {high}]" for low, high in zip(*box, strict=True))
+    widest = decimal(max(high - low for low, high in zip(*box, strict=True)))
+    return f"the certificate's box of {len(box[0])} inputs (within [{min(box[0])}, {max(box[1])}], widest side {widest})"
 
 
 def functional(row: dict[int, Fraction]) -> str:

@@ -53,14 +53,7 @@ class Network:
     sha256: str
 
 
-@dataclass(frozen=True)
-class Tensor:
-    shape: list[int]
-    values: array[Any]
-
-    def entries(self, types: str) -> list[Any]:
-        require(self.values.typecode in types, "a tensor has integers in place of floats, or floats in place of integers")
-        return self.values.tolist()
+Tensors = dict[str, tuple[list[int], "array[Any]"]]  # shapes and entries
 
 
 def read_network(data: bytes) -> Network:
@@ -85,13 +78,13 @@ def _json(text: bytes | str) -> Any:
     return json.loads(text, object_pairs_hook=once)
 
 
-def _open(data: bytes) -> tuple[dict[str, Tensor], str]:
+def _open(data: bytes) -> tuple[Tensors, str]:
     """The tensors of a safetensors file, and the document in its metadata."""
     start = 8 + int.from_bytes(data[:8], "little")
     require(8 <= start <= len(data), "the network file is truncated")
     header, place = _json(data[8:start]), start
     document = header.pop("__metadata__")["lipopt"]
-    tensors = {}
+    tensors: Tensors = {}
     for name, entry in sorted(header.items(), key=lambda item: [_count(n) for n in item[1]["data_offsets"]]):
         (begin, end), shape = entry["data_offsets"], [_count(n) for n in entry["shape"]]
         values = array(TYPES[entry["dtype"]])
@@ -100,10 +93,15 @@ def _open(data: bytes) -> tuple[dict[str, Tensor], str]:
         values.frombytes(data[place : start + end])
         if sys.byteorder == "big":
             values.byteswap()
-        tensors[name] = Tensor(shape, values)
+        tensors[name] = shape, values
         place = start + end
     require(place == len(data), "the tensors do not fill the network file")
     return tensors, document
+
+
+def _entries(tensors: Tensors, name: str, types: str) -> list[Any]:
+    require(tensors[name][1].typecode in types, f"the type of tensor '{name}' is wrong")
+    return tensors[name][1].tolist()
 
 
 def _count(value: Any, below: float = inf) -> int:
@@ -111,16 +109,14 @@ def _count(value: Any, below: float = inf) -> int:
     return value
 
 
-def _node(i: int, entry: dict[str, Any], before: list[Node], tensors: dict[str, Tensor]) -> Node:
+def _node(i: int, entry: dict[str, Any], before: list[Node], tensors: Tensors) -> Node:
     require((entry["op"] == "input") == (i == 0), "the first node of a network, and no other, is its input")
     if entry["op"] == "input":
         return Input(prod(_count(n) for n in entry["shape"]))
     if entry["op"] == "affine":
-        bias, sources = (
-            [Fraction(v) for v in tensors[f"{i}.bias"].entries("fd")],
-            [_count(source, i) for source in entry["sources"]],
-        )
-        once = len(set(sources)) == len(sources) and tensors[f"{i}.bias"].shape == [len(bias)]
+        bias = [Fraction(v) for v in _entries(tensors, f"{i}.bias", "fd")]
+        sources = [_count(source, i) for source in entry["sources"]]
+        once = len(set(sources)) == len(sources) and tensors[f"{i}.bias"][0] == [len(bias)]
         require(once, f"node {i} names a source twice, or its bias is not a vector")
         pairs = enumerate(zip(sources, entry["layouts"], strict=True))
         inputs = [(s, _matrix(f"{i}.{k}", len(bias), before[s].size, layout, tensors)) for k, (s, layout) in pairs]
@@ -130,15 +126,15 @@ def _node(i: int, entry: dict[str, Any], before: list[Node], tensors: dict[str, 
     return Activation(before[source].size, source, entry["kind"], _functions(i, entry, before[source].size, tensors))
 
 
-def _matrix(prefix: str, height: int, width: int, layout: str, tensors: dict[str, Tensor]) -> Matrix:
+def _matrix(prefix: str, height: int, width: int, layout: str, tensors: Tensors) -> Matrix:
     if layout == "dense":
-        data = tensors[f"{prefix}.dense"]
-        require(data.shape == [height, width], f"the matrix {prefix} does not fit its nodes")
+        data = f"{prefix}.dense"
+        require(tensors[data][0] == [height, width], f"the matrix {prefix} does not fit its nodes")
         starts, columns = list(range(0, height * width + 1, width)), list(range(width)) * height
     else:
-        data = tensors[f"{prefix}.data"]
-        starts, columns = tensors[f"{prefix}.indptr"].entries("iq"), tensors[f"{prefix}.indices"].entries("iq")
-    ratios = [value.as_integer_ratio() for value in data.entries("fd")]  # denominators are powers of two
+        data = f"{prefix}.data"
+        starts, columns = (_entries(tensors, f"{prefix}.{name}", "iq") for name in ("indptr", "indices"))
+    ratios = [value.as_integer_ratio() for value in _entries(tensors, data, "fd")]  # denominators are powers of two
     valid = len(starts) == height + 1 and starts[0] == 0 and starts[-1] == len(ratios) == len(columns)
     valid = valid and starts == sorted(starts) and all(0 <= j < width for j in columns)
     require(valid, f"the matrix {prefix} is inconsistent")
@@ -151,7 +147,7 @@ def _matrix(prefix: str, height: int, width: int, layout: str, tensors: dict[str
     return Matrix(rows, width, 1 - common.bit_length())
 
 
-def _functions(i: int, entry: dict[str, Any], size: int, tensors: dict[str, Tensor]) -> list[Function]:
+def _functions(i: int, entry: dict[str, Any], size: int, tensors: Tensors) -> list[Function]:
     """The activation of every neuron; parameters are numbers or arrays."""
     names, build = KINDS[entry["kind"]]
     require(sorted([*entry["numbers"], *entry["arrays"]]) == sorted(names), f"the parameters of node {i} are not {names}")
@@ -160,7 +156,7 @@ def _functions(i: int, entry: dict[str, Any], size: int, tensors: dict[str, Tens
         if name in entry["numbers"]:
             columns.append([_hexadecimal(name, entry["numbers"][name])] * size)
         else:
-            columns.append([Fraction(v) for v in tensors[f"{i}.{name}"].entries("fd")])
+            columns.append([Fraction(v) for v in _entries(tensors, f"{i}.{name}", "fd")])
         require(len(columns[-1]) == size, f"parameter '{name}' of node {i} does not have one entry a neuron")
     parameters = list(zip(*columns, strict=True)) if names else [()] * size
     built = {values: build(*values) for values in set(parameters)}
