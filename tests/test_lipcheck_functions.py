@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from strategies import PARAMETERS
 
-from lipcheck.functions import KINDS, SCALE, cells, function, offset_above, offset_below, slope_range
+from lipcheck.functions import KINDS, SCALE, cells, offset, slope_range
 from lipopt import activations
 
 mpmath.mp.dps = 60
@@ -39,9 +39,9 @@ REFERENCES = {
 def build(kind):
     """lipcheck's function and the parameters of it in lipopt."""
     parameters = activations.check(kind, PARAMETERS.get(kind, {}))
-    names = KINDS[kind].parameters
-    values = tuple(None if np.isinf(parameters[name]) else Fraction(parameters[name]) for name in names)
-    return function(kind, values), parameters
+    names, function = KINDS[kind]
+    values = (float(parameters[name]) if np.isinf(parameters[name]) else Fraction(parameters[name]) for name in names)
+    return function(*values), parameters
 
 
 def high_precision(x):
@@ -84,13 +84,13 @@ def test_ranges_lie_in_those_of_lipopt(kind, ends):
     parts = cells(f, lo, hi)
     below, from_below, above, from_above = (float(v[0]) for v in activations.linear_bounds(kind, *arrays, parameters))
     slack = Fraction(1e-9 * (1 + abs(float(lo)) + abs(float(hi))))
-    assert offset_below(parts, Fraction(below)) >= Fraction(from_below) - slack
-    assert offset_above(parts, Fraction(above)) <= Fraction(from_above) + slack
+    assert -offset(parts, Fraction(below), -1) >= Fraction(from_below) - slack
+    assert offset(parts, Fraction(above), 1) <= Fraction(from_above) + slack
     for x in np.random.default_rng(0).uniform(*arrays, 20):
         y = activations.value(kind, np.array([x]), parameters)[0]
         rounding = 1e-12 * (1 + abs(x))
-        assert float(offset_below(parts, Fraction(below))) + below * x - rounding <= y
-        assert y <= float(offset_above(parts, Fraction(above))) + above * x + rounding
+        assert float(-offset(parts, Fraction(below), -1)) + below * x - rounding <= y
+        assert y <= float(offset(parts, Fraction(above), 1)) + above * x + rounding
         steepness = activations.slope(kind, np.array([x]), parameters)[0]
         assert float(low) - 1e-12 <= steepness <= float(high) + 1e-12
 

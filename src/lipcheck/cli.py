@@ -8,21 +8,20 @@ import traceback
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from fractions import Fraction
-from types import FrameType
+from pathlib import Path
 
-from . import network as network_file
-from . import parse
 from .certificate import Claim, check
-from .exact import Failure, LimitExceeded, decimal
-from .network import Affine, Input, Network, read_bytes, read_network
+from .exact import VERDICTS, Failure, decimal, require
+from .network import Activation, Affine, Network, read_network
+from .problem import Bounds
 
 try:
     import resource
 except ImportError:  # not on Windows
     resource = None  # type: ignore[assignment]
 
-NAMES = {0: "verified", 1: "rejected", 2: "malformed", 3: "network mismatch", 4: "limits exceeded", 70: "internal error"}
 SHOWN = 8  # outputs or inputs that are written out
+NETWORK_BYTES, CERTIFICATE_BYTES = 2**31, 2**30  # at most
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -34,56 +33,65 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     try:
         with limits(options.seconds, options.gigabytes):
-            network = read_network(read_bytes(options.network, network_file.MOST_BYTES))
+            network = read_network(read_bytes(options.network, NETWORK_BYTES))
             if options.certificate is None:
                 print(describe(network))
                 return 0
-            code, message = 0, theorem(check(network, read_bytes(options.certificate, parse.MOST_BYTES)))
+            claim = check(network, read_bytes(options.certificate, CERTIFICATE_BYTES))
+            verdict, message = "verified", theorem(claim)
     except Failure as failure:
-        code, message = failure.code, str(failure)
+        verdict, message = failure.verdict, str(failure)
     except MemoryError:
-        code, message = LimitExceeded.code, f"more than {options.gigabytes} GB of memory"
+        verdict, message = "limits exceeded", f"more than {options.gigabytes} GB of memory"
     except Exception:
-        code, message = 70, traceback.format_exc().strip()
-    print(f"{NAMES[code]}: {message}")
-    return code
+        verdict, message = "internal error", traceback.format_exc().strip()
+    print(f"{verdict}: {message}")
+    return VERDICTS[verdict]
+
+
+def read_bytes(path: str, most: int) -> bytes:
+    try:
+        require(Path(path).stat().st_size <= most, f"{path} is larger than {most} bytes", "limits exceeded")
+        return Path(path).read_bytes()
+    except OSError as error:
+        raise Failure("malformed", f"cannot read {path}: {error.strerror}") from None
 
 
 def theorem(claim: Claim) -> str:
     norm = {"linf": "l_inf", "l2": "l_2", "l1": "l_1"}[claim.norm]
-    outputs = ", ".join(_functional(row) for row in claim.rows[:SHOWN])
-    more = f", ... ({len(claim.rows)} in all)" if len(claim.rows) > SHOWN else ""
     return (
-        f"the {norm} Lipschitz constant of {outputs}{more} {_domain(claim)} is at most {decimal(claim.bound)} "
-        f"(exactly {claim.bound}), network sha256 {claim.network.sha256}"
+        f"the {norm} Lipschitz constant of {listed([functional(row) for row in claim.rows], ', ')} on {domain(claim.box)} "
+        f"is at most {decimal(claim.bound)} (exactly {claim.bound}), network sha256 {claim.network.sha256}"
     )
 
 
-def _functional(row: dict[int, Fraction]) -> str:
+def domain(box: Bounds | None) -> str:
+    if box is None:
+        return "the whole space"
+    if len(box[0]) <= SHOWN:
+        return "the box " + " x ".join(f"[{low}, {high}]" for low, high in zip(*box, strict=True))
+    widest = decimal(max(high - low for low, high in zip(*box, strict=True)))
+    return f"the certificate's box of {len(box[0])} inputs (within [{min(box[0])}, {max(box[1])}], widest side {widest})"
+
+
+def functional(row: dict[int, Fraction]) -> str:
     terms = [f"{value} f[{i}]" if abs(value) != 1 else f"{'-' if value < 0 else ''}f[{i}]" for i, value in row.items()]
-    return " + ".join(terms[:SHOWN]).replace("+ -", "- ") + (f" + ... ({len(terms)} terms)" if len(terms) > SHOWN else "")
+    return listed(terms, " + ").replace("+ -", "- ")
 
 
-def _domain(claim: Claim) -> str:
-    if claim.box is None:
-        return "on the whole space"
-    sides = list(zip(*claim.box, strict=True))
-    if len(sides) <= SHOWN:
-        return "on the box " + " x ".join(f"[{low}, {high}]" for low, high in sides)
-    within = f"within [{min(claim.box[0])}, {max(claim.box[1])}], widest side {decimal(max(high - low for low, high in sides))}"
-    return f"on the certificate's box of {len(sides)} inputs ({within})"
+def listed(items: list[str], separator: str) -> str:
+    return separator.join(items[:SHOWN] + ([f"... ({len(items)} in all)"] if len(items) > SHOWN else []))
 
 
 def describe(network: Network) -> str:
     lines = [f"network sha256 {network.sha256}"]
     for i, node in enumerate(network.nodes):
-        if isinstance(node, Input):
-            lines.append(f"node {i}: input, {node.size} ({' x '.join(map(str, node.shape))})")
+        lines.append(f"node {i}: {node.kind}, {node.size}")
+        if isinstance(node, Activation):
+            lines[-1] += f", from {node.source}"
         elif isinstance(node, Affine):
             weights = sum(len(row) for _, matrix in node.inputs for row in matrix.rows)
-            lines.append(f"node {i}: affine, {node.size}, from {', '.join(str(s) for s, _ in node.inputs)}, {weights} weights")
-        else:
-            lines.append(f"node {i}: {node.kind}, {node.size}, from {node.source}")
+            lines[-1] += f", from {', '.join(str(source) for source, _ in node.inputs)}, {weights} weights"
     return "\n".join(lines)
 
 
@@ -91,8 +99,8 @@ def describe(network: Network) -> str:
 def limits(seconds: int, gigabytes: int) -> Iterator[None]:
     """Limits on time and memory, where the system has them."""
 
-    def stop(signal_number: int, frame: FrameType | None) -> None:
-        raise LimitExceeded(f"more than {seconds} seconds")
+    def stop(*_: object) -> None:
+        raise Failure("limits exceeded", f"more than {seconds} seconds")
 
     if resource is None:
         yield

@@ -1,4 +1,4 @@
-"""Exact linear algebra: matrices of integers times a power of two. And the ways a check can end other than "verified".
+"""Exact linear algebra on integers times powers of two, and the ways a check can end.
 
 The one optional dependency is used here: python-flint multiplies integer matrices faster, with the same result.
 """
@@ -10,12 +10,14 @@ from dataclasses import dataclass
 from decimal import ROUND_CEILING, Context, Decimal
 from fractions import Fraction
 from math import isqrt
+from operator import mul
 
 try:
     import flint
 except ImportError:
     flint = None
 
+VERDICTS = {"verified": 0, "rejected": 1, "malformed": 2, "network mismatch": 3, "limits exceeded": 4, "internal error": 70}
 MOST_ENTRIES = 50_000_000  # of a matrix
 FLINT_FROM = 100_000  # multiplications from which converting to flint's matrices pays
 BLOCK = 256  # rows of a product that are held at a time
@@ -25,23 +27,16 @@ Vector = list[Fraction]
 
 
 class Failure(Exception):  # noqa: N818
-    code = 70
+    """A verdict other than "verified", and the reason."""
+
+    def __init__(self, verdict: str, reason: str) -> None:
+        super().__init__(reason)
+        self.verdict, self.code = verdict, VERDICTS[verdict]
 
 
-class Rejected(Failure):  # the certificate does not prove its claim
-    code = 1
-
-
-class Malformed(Failure):  # a file is not what the specification says
-    code = 2
-
-
-class Mismatch(Failure):  # the certificate belongs to another network
-    code = 3
-
-
-class LimitExceeded(Failure):  # the check would take more than is allowed
-    code = 4
+def require(condition: bool, reason: str, verdict: str = "malformed") -> None:
+    if not condition:
+        raise Failure(verdict, reason)
 
 
 @dataclass(frozen=True)
@@ -61,20 +56,23 @@ class Matrix:
         return Matrix(rows, self.width, exponent)
 
     def __neg__(self) -> Matrix:
-        return Matrix([{j: -v for j, v in row.items()} for row in self.rows], self.width, self.exponent)
+        return self.scaled([-ONE] * len(self.rows))
 
     def __abs__(self) -> Matrix:
         return Matrix([{j: abs(v) for j, v in row.items()} for row in self.rows], self.width, self.exponent)
 
     def __matmul__(self, other: Matrix) -> Matrix:
-        work = sum(len(other.rows[k]) for row in self.rows for k in row)
-        if work > MOST_ENTRIES and len(self.rows) * other.width > MOST_ENTRIES:
-            raise LimitExceeded(f"a matrix product with {len(self.rows)} x {other.width} entries; {MOST_ENTRIES} are allowed")
-        if flint is not None and work > FLINT_FROM and len(self.rows) * self.width * other.width < 20 * work:
+        work, size = sum(len(other.rows[k]) for row in self.rows for k in row), len(self.rows) * other.width
+        require(min(work, size) <= MOST_ENTRIES, f"a matrix product with {size} entries", "limits exceeded")
+        if flint is not None and work > FLINT_FROM and size * self.width < 20 * work:
             product = flint.fmpz_mat(self.dense()) * flint.fmpz_mat(other.dense())
             rows = [{j: int(v) for j, v in enumerate(row) if v} for row in product.table()]
         else:
-            rows = [_combination(row, other.rows) for row in self.rows]
+            rows = [{} for _ in self.rows]
+            for total, row in zip(rows, self.rows, strict=True):
+                for k, v in row.items():
+                    for j, w in other.rows[k].items():
+                        total[j] = total.get(j, 0) + v * w
         return Matrix(rows, other.width, self.exponent + other.exponent)
 
     def transpose(self) -> Matrix:
@@ -93,17 +91,25 @@ class Matrix:
         rows = [{j: v * f for j, v in row.items()} if f else {} for row, f in zip(self.rows, integers, strict=True)]
         return Matrix(rows, self.width, self.exponent + exponent)
 
-    def times(self, vector: Sequence[Fraction]) -> Vector:
-        integers, exponent = align(vector)
-        return [sum(v * integers[j] for j, v in row.items()) * power(self.exponent + exponent) for row in self.rows]
+    def by_sign(self, positive: Sequence[Fraction], negative: Sequence[Fraction]) -> Matrix:
+        """Entries > 0 of column j times positive[j], the others times negative[j]."""
+        integers, exponent = align([*positive, *negative])
+        rows = [{j: v * integers[j if v > 0 else j + self.width] for j, v in row.items()} for row in self.rows]
+        return Matrix(rows, self.width, self.exponent + exponent)
+
+    def times(self, positive: Sequence[Fraction], negative: Sequence[Fraction] | None = None) -> Vector:
+        """Every row times x; times(low, high) is the minimum over low <= x <= high, times(high, low) the maximum."""
+        products = self.by_sign(positive, positive if negative is None else negative)
+        return [sum(row.values()) * power(products.exponent) for row in products.rows]
 
 
-def _combination(coefficients: dict[int, int], rows: list[dict[int, int]]) -> dict[int, int]:
-    total: dict[int, int] = {}
-    for k, v in coefficients.items():
-        for j, w in rows[k].items():
-            total[j] = total.get(j, 0) + v * w
-    return total
+def stack(top: Matrix, bottom: Matrix) -> Matrix:
+    above = Matrix(top.rows + [{}] * len(bottom.rows), top.width, top.exponent)
+    return above + Matrix([{}] * len(top.rows) + bottom.rows, top.width, bottom.exponent)
+
+
+def diagonal(values: Sequence[Fraction]) -> Matrix:
+    return Matrix([{i: 1} for i in range(len(values))], len(values)).scaled(values)
 
 
 def power(exponent: int) -> Fraction:
@@ -119,11 +125,6 @@ def align(values: Sequence[Fraction]) -> tuple[list[int], int]:
     return [v.numerator * ((1 << bits) // v.denominator) for v in values], -bits
 
 
-def diagonal(values: Sequence[Fraction]) -> Matrix:
-    integers, exponent = align(values)
-    return Matrix([{i: v} for i, v in enumerate(integers)], len(integers), exponent)
-
-
 def root_up(x: Fraction) -> Fraction:
     """A number >= sqrt(x), by at most 2^-64 relative."""
     shift = 128 + max(0, x.denominator.bit_length() - x.numerator.bit_length())
@@ -135,17 +136,14 @@ def decimal(x: Fraction) -> str:
     return str(Context(prec=12, rounding=ROUND_CEILING).divide(Decimal(x.numerator), Decimal(x.denominator)))
 
 
-def gram_rows(first: Sequence[int], rows: Sequence[Sequence[int]]) -> Iterator[list[int]]:
-    """The lower triangle of L L^T, row by row. Row i of L holds rows[i] in columns first[i], ..., i."""
+def gram_rows(rows: Sequence[list[int]]) -> Iterator[list[int]]:
+    """The lower triangle of L L^T, row by row. Row i of L has i + 1 entries."""
     if flint is None:
-        for i, (start, row) in enumerate(zip(first, rows, strict=True)):
-            lows = [max(start, first[j]) for j in range(i + 1)]
-            yield [sum(map(int.__mul__, row[k - start : j + 1 - start], rows[j][k - first[j] :])) for j, k in enumerate(lows)]
+        for i, row in enumerate(rows):
+            yield [sum(map(mul, row, other)) for other in rows[: i + 1]]
         return
-    full = [[0] * start + list(row) + [0] * (len(rows) - len(row) - start) for start, row in zip(first, rows, strict=True)]
+    full = [row + [0] * (len(rows) - len(row)) for row in rows]
     for begin in range(0, len(rows), BLOCK):
-        end = min(begin + BLOCK, len(rows))
-        left = flint.fmpz_mat([row[:end] for row in full[begin:end]])
-        right = flint.fmpz_mat([row[:end] for row in full[:end]]).transpose()
-        for i, row in enumerate((left * right).table(), begin):
+        product = flint.fmpz_mat(full[begin : begin + BLOCK]) * flint.fmpz_mat(full[: begin + BLOCK]).transpose()
+        for i, row in enumerate(product.table(), begin):
             yield [int(v) for v in row[: i + 1]]

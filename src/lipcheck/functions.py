@@ -1,38 +1,38 @@
-"""Activation functions: enclosures of their values and slopes.
-
-An Interval is a pair of integers, each times 2^-128, rounded outward by every operation. The exponential, the logarithm and the
-normal distribution come from series with positive terms that fall at least by half: what is left out is at most the last term.
-"""
+"""Activation functions: enclosures of their values and slopes, from series for e^x, log and the normal distribution."""
 
 from __future__ import annotations
 
+from bisect import bisect
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from functools import cache
-from math import isqrt
+from math import inf, isqrt
 
-from .exact import ONE, ZERO, Malformed
+from .exact import ONE, ZERO, require
 
 BITS = 128
 SCALE = 1 << BITS
 FINE = 1 << 200  # values of nodes are rounded outward to multiples of 1 / FINE
 SLOPE = 1 << 64  # slopes are rounded outward to multiples of 1 / SLOPE
 FAR = 90  # e^-FAR < 2^-128
+HUGE = Fraction(
+    2**5000
+)  # in place of infinity: beyond all break points, and slopes differ by less than 1 / SLOPE from their limit
 CELLS = 16  # of an interval on which a function that is not piecewise linear is bounded
-
-
-def down(x: Fraction, grid: int) -> Fraction:
-    return Fraction(x.numerator * grid // x.denominator, grid)
+TURN_ERROR = Fraction(1, 10**19)
 
 
 def up(x: Fraction, grid: int) -> Fraction:
-    return -down(-x, grid)
+    return Fraction(-(-x.numerator * grid // x.denominator), grid)
+
+
+def down(x: Fraction, grid: int) -> Fraction:
+    return -up(-x, grid)
 
 
 @dataclass(frozen=True)
 class Interval:
-    """All numbers between lo / SCALE and hi / SCALE."""
+    """All numbers between lo / SCALE and hi / SCALE. Every operation rounds outward."""
 
     lo: int
     hi: int
@@ -55,24 +55,29 @@ class Interval:
         """1 / x, for positive intervals."""
         return Interval(SCALE * SCALE // self.hi, -(-SCALE * SCALE // self.lo))
 
-    def over(self, n: int) -> Interval:
-        """x / n, n > 0."""
-        return Interval(self.lo // n, -(-self.hi // n))
-
     def root(self) -> Interval:
         return Interval(isqrt(self.lo * SCALE), isqrt(self.hi * SCALE) + 1)
 
-    def through(self, increasing: Callable[[Fraction], Interval]) -> Interval:
+    def through(self, increasing: Piece) -> Interval:
         """The values of an increasing function."""
-        return Interval(increasing(Fraction(self.lo, SCALE)).lo, increasing(Fraction(self.hi, SCALE)).hi)
+        return Interval(increasing(Fraction(self.lo, SCALE))[0].lo, increasing(Fraction(self.hi, SCALE))[0].hi)
 
+
+Piece = Callable[[Fraction], tuple[Interval, Interval]]  # value and slope
 
 PI_DIGITS = 31415926535897932384626433832795028841971
-UNIT, TWO = Interval.of(1), Interval.of(2)
+UNIT, TWO, FOUR = Interval.of(1), Interval.of(2), Interval.of(4)
 PI = Interval(PI_DIGITS * SCALE // 10**40, (PI_DIGITS + 1) * SCALE // 10**40 + 1)
 DENSITY = (TWO * PI).root().inverse()  # 1 / sqrt(2 pi)
-GELU_TANH = Interval.of(4) * DENSITY  # 2 sqrt(2 / pi)
-CUBIC = Fraction(44715, 10**6)
+
+
+def series(term: Interval, factor: Interval, ratio: Callable[[int], Fraction]) -> Interval:
+    """The sum of term n >= 0, which is term n - 1 times factor ratio(n). That number, once below 1/2, stays there."""
+    total, n, step = Interval(0, 0), 1, factor * Interval.of(ratio(1))
+    while term.hi > 1 or 2 * step.hi > SCALE:
+        total, term, n = total + term, term * step, n + 1
+        step = factor * Interval.of(ratio(n))
+    return total + Interval(0, 2 * term.hi)
 
 
 def decay(x: Fraction) -> Interval:
@@ -80,253 +85,158 @@ def decay(x: Fraction) -> Interval:
     if x >= FAR:
         return Interval(0, 1)
     halvings = (2 * x.numerator // x.denominator).bit_length()
-    r, total, term, n = Interval.of(x / 2**halvings), UNIT, UNIT, 0
-    while term.hi > 1:
-        n += 1
-        term = (term * r).over(n)
-        total += term
-    total += Interval(0, term.hi)
+    growth = series(UNIT, Interval.of(x / 2**halvings), lambda n: Fraction(1, n))
     for _ in range(halvings):
-        total = total * total
-    return total.inverse()
+        growth = growth * growth
+    return growth.inverse()
 
 
-def sigmoid(x: Fraction) -> Interval:
+def line(slope: Fraction, offset: Fraction = ZERO) -> Piece:
+    return lambda x: (Interval.of(slope * x + offset), Interval.of(slope))
+
+
+def exponential(factor: Fraction) -> Piece:
+    """factor (e^x - 1), x <= 0."""
+    return lambda x: (Interval.of(factor) * (decay(-x) - UNIT), Interval.of(factor) * decay(-x))
+
+
+def softsign(x: Fraction) -> tuple[Interval, Interval]:
+    return Interval.of(x / (1 + abs(x))), Interval.of((1 + abs(x)) ** -2)
+
+
+def sigmoid(x: Fraction) -> tuple[Interval, Interval]:
     e = decay(abs(x))
-    return (UNIT + e).inverse() * (UNIT if x >= 0 else e)
+    large, small = (UNIT + e).inverse(), (UNIT + e).inverse() * e
+    return large if x >= 0 else small, large * small
 
 
-def sigmoid_slope(x: Fraction) -> Interval:
-    return sigmoid(x) * sigmoid(-x)
+def tanh(x: Fraction) -> tuple[Interval, Interval]:
+    value, slope = sigmoid(2 * x)
+    return TWO * value - UNIT, FOUR * slope
 
 
-def softplus(x: Fraction) -> Interval:
+def softplus(x: Fraction) -> tuple[Interval, Interval]:
     """max(x, 0) + log(1 + e), e = e^-|x|; log(1 + e) = 2 (w + w^3/3 + w^5/5 + ...), w = e / (2 + e) <= 1/3."""
-    w = decay(abs(x)).through(lambda e: Interval.of(e / (2 + e)))
-    total, term, n = Interval(0, 0), w, 1
-    while term.hi > 1:
-        total += term.over(n)
-        term = term * w * w
-        n += 2
-    return Interval.of(max(x, ZERO)) + TWO * (total + Interval(0, 2 * term.hi))
+    e = decay(abs(x))
+    w = e * (TWO + e).inverse()
+    logarithm = TWO * series(w, w * w, lambda n: Fraction(2 * n - 1, 2 * n + 1))
+    return Interval.of(max(x, ZERO)) + logarithm, sigmoid(x)[0]
 
 
-def normal(x: Fraction) -> Interval:
-    """Phi(x) = 1/2 + density(x) (x + x^3/3 + x^5/15 + ...)."""
-    if x < 0:
-        return UNIT - normal(-x)
+def normal(x: Fraction) -> tuple[Interval, Interval]:
+    """Phi(x) = 1/2 + density(x) (x + x^3/3 + x^5/15 + ...) and the density; far out 1 - Phi(x) <= e^(-x^2 / 2)."""
+    e = decay(x * x / 2)
     if x * x >= FAR:
-        return Interval(SCALE - decay(x * x / 2).hi, SCALE)  # 1 - Phi(x) <= e^(-x^2 / 2) / 2
-    total, term, n, square = Interval(0, 0), Interval.of(x), 1, Interval.of(x * x)
-    while term.hi > 1 or 2 * square.hi > n * SCALE:
-        total += term
-        n += 2
-        term = (term * square).over(n)
-    return UNIT.over(2) + density(x) * (total + Interval(0, 2 * term.hi))
+        tail = Interval(0, e.hi)
+    else:
+        series_of_x = series(Interval.of(abs(x)), Interval.of(x * x), lambda n: Fraction(1, 2 * n + 1))
+        tail = Interval.of(Fraction(1, 2)) - DENSITY * e * series_of_x
+    return tail if x < 0 else UNIT - tail, DENSITY * e
 
 
-def density(x: Fraction) -> Interval:
-    return DENSITY * decay(x * x / 2)
-
-
-def erf(x: Fraction) -> Interval:
-    return TWO * (TWO.root() * Interval.of(x)).through(normal) - UNIT
+def erf(x: Fraction) -> tuple[Interval, Interval]:
+    return TWO * (TWO.root() * Interval.of(x)).through(normal) - UNIT, TWO * PI.root().inverse() * decay(x * x)
 
 
 def gelu_tanh_gate(x: Fraction) -> tuple[Interval, Interval]:
-    """g = sigmoid(v) and 1 - g, v = 2 sqrt(2 / pi) (x + 0.044715 x^3)."""
-    v = GELU_TANH * Interval.of(x + CUBIC * x**3)
-    return v.through(sigmoid), Interval(-v.hi, -v.lo).through(sigmoid)
-
-
-def gelu_tanh_slope(x: Fraction) -> Interval:
-    g, rest = gelu_tanh_gate(x)
-    return g + Interval.of(x * (1 + 3 * CUBIC * x**2)) * g * rest * GELU_TANH
+    """sigmoid(v), v = 2 sqrt(2 / pi) (x + 0.044715 x^3)."""
+    cubic, factor = Fraction(44715, 10**6), FOUR * DENSITY
+    gate = (factor * Interval.of(x + cubic * x**3)).through(sigmoid)
+    return gate, factor * Interval.of(1 + 3 * cubic * x**2) * gate * (UNIT - gate)
 
 
 def mish_gate(x: Fraction) -> tuple[Interval, Interval]:
-    """g = tanh(log(1 + e^x)) and 1 - g, from g = n / (n + 2), n = e^x (e^x + 2)."""
-    e = decay(abs(x))
-    n, rest = (e * (e + TWO), TWO) if x < 0 else (UNIT + TWO * e, TWO * e * e)
-    inverse = (n + rest).inverse()
-    return n * inverse, rest * inverse
-
-
-def mish_slope(x: Fraction) -> Interval:
-    g, rest = mish_gate(x)
-    return g + Interval.of(x) * rest * (UNIT + g) * sigmoid(x)
-
-
-Enclosure = Callable[[Fraction], Interval]
+    value, slope = softplus(x)
+    gate = value.through(tanh)
+    return gate, (UNIT - gate * gate) * slope
 
 
 @dataclass(frozen=True)
 class Function:
-    """sigma(x) = value(scale x) / scale, by pieces between break points. On a piece the slope is monotone, but for `turns`."""
+    """sigma(x) = f(scale x) / scale, f by pieces between break points. On a piece the slope is monotone, but for `turns`."""
 
-    value: Enclosure
-    breaks: Sequence[Fraction]
-    slopes: Sequence[Enclosure]  # of value, one a piece
-    limits: tuple[Fraction, Fraction]  # of the slope, at -infinity and +infinity
-    turns: Sequence[Fraction] = ()  # irrational turning points of the slope, to TURN_ERROR
+    pieces: Sequence[Piece]
+    breaks: Sequence[Fraction] = ()
     scale: Fraction = ONE
+    turns: Sequence[Fraction] = ()  # irrational turning points of the slope, to TURN_ERROR
     linear: bool = False  # on every piece
 
+    def __post_init__(self) -> None:
+        require(self.scale > 0, "a parameter of an activation is not positive")
 
-TURN_ERROR = Fraction(1, 10**19)
-
-
-def piecewise_linear(value: Callable[[Fraction], Fraction], breaks: Sequence[Fraction], slopes: Sequence[Fraction]) -> Function:
-    pieces = [lambda x, s=s: Interval.of(s) for s in slopes]
-    return Function(lambda x: Interval.of(value(x)), breaks, pieces, (slopes[0], slopes[-1]), linear=True)
+    def value(self, x: Fraction) -> Interval:
+        return self.pieces[bisect(self.breaks, x)](x)[0]
 
 
 def leaky(alpha: Fraction) -> Function:
-    return piecewise_linear(lambda x: x if x >= 0 else alpha * x, [ZERO], [alpha, ONE])
+    return Function([line(alpha), line(ONE)], [ZERO], linear=True)
 
 
-def clip(low: Fraction | None, high: Fraction | None) -> Function:
-    """None stands for an infinite end."""
-    breaks = [end for end in (low, high) if end is not None]
-    if breaks != sorted(breaks):
-        raise Malformed("activation 'clip' needs low <= high")
-
-    def value(x: Fraction) -> Fraction:
-        x = x if low is None else max(x, low)
-        return x if high is None else min(x, high)
-
-    return piecewise_linear(value, breaks, [ZERO] * (low is not None) + [ONE] + [ZERO] * (high is not None))
-
-
-def hard_sigmoid(alpha: Fraction, beta: Fraction) -> Function:
-    ends = [-beta / alpha, (1 - beta) / alpha]
-    return piecewise_linear(lambda x: min(max(alpha * x + beta, ZERO), ONE), ends, [ZERO, alpha, ZERO])
+def ramp(slope: Fraction, offset: Fraction, low: Fraction, high: Fraction) -> Function:
+    """min(max(slope x + offset, low), high); the ends may be infinite."""
+    require(slope > 0 and low <= high, "activation 'clip' needs low <= high, 'hard_sigmoid' alpha > 0")
+    left, right = ([line(ZERO, end)] if abs(end) < inf else [] for end in (low, high))
+    breaks = [(end - offset) / slope for end in (low, high) if abs(end) < inf]
+    return Function([*left, line(slope, offset), *right], breaks, linear=True)
 
 
 def hard_swish() -> Function:
-    def value(x: Fraction) -> Interval:
-        return Interval.of(x * min(max(x / 6 + Fraction(1, 2), ZERO), ONE))
-
-    slopes = [lambda x: Interval(0, 0), lambda x: Interval.of(x / 3 + Fraction(1, 2)), lambda x: UNIT]
-    return Function(value, [Fraction(-3), Fraction(3)], slopes, (ZERO, ONE))
+    pieces = [line(ZERO), lambda x: (Interval.of(x * (x + 3) / 6), Interval.of(x / 3 + Fraction(1, 2))), line(ONE)]
+    return Function(pieces, [Fraction(-3), Fraction(3)])
 
 
-def exponential(left: Fraction, right: Fraction, scale: Fraction = ONE) -> Function:
-    """right x for x >= 0, left (e^x - 1) below."""
+def gated(gate: Piece, left: str, right: str, scale: Fraction = ONE) -> Function:
+    """x gate(x), whose slope turns at two points, and beyond FAR lies between that at FAR and its limit, 0 or 1."""
 
-    def value(x: Fraction) -> Interval:
-        return Interval.of(right * x) if x >= 0 else Interval.of(left) * (decay(-x) - UNIT)
+    def piece(x: Fraction) -> tuple[Interval, Interval]:
+        value, slope = gate(x)
+        total = value + Interval.of(x) * slope
+        if abs(x) > FAR:
+            last, limit = piece(Fraction(FAR if x > 0 else -FAR))[1], SCALE if x > 0 else 0
+            total = Interval(min(last.lo, limit), max(last.hi, limit))
+        return Interval.of(x) * value, total
 
-    slopes = [lambda x: Interval.of(left) * decay(-x), lambda x: Interval.of(right)]
-    return Function(value, [ZERO], slopes, (ZERO, right), scale=scale)
-
-
-def peaked(value: Enclosure, slope: Enclosure) -> Function:
-    """A function whose slope is largest at 0 and vanishes far away."""
-    return Function(value, [ZERO], [slope, slope], (ZERO, ZERO))
-
-
-def gated(gate: Enclosure, slope: Enclosure, turns: Sequence[str], scale: Fraction = ONE) -> Function:
-    """x gate(x), with slopes 0 and 1 far away."""
-    return Function(lambda x: Interval.of(x) * gate(x), [], [slope], (ZERO, ONE), [Fraction(t) for t in turns], scale)
+    return Function([piece], (), scale, [Fraction(left), Fraction(right)])
 
 
-def silu(beta: Fraction) -> Function:
-    turns = ("-2.39935728051546766783", "2.39935728051546766783")
-    return gated(sigmoid, lambda x: sigmoid(x) + Interval.of(x) * sigmoid_slope(x), turns, beta)
-
-
-def gelu(beta: Fraction) -> Function:
-    turns = ("-1.41421356237309504880", "1.41421356237309504880")
-    return gated(normal, lambda x: normal(x) + Interval.of(x) * density(x), turns, beta)
-
-
-@dataclass(frozen=True)
-class Kind:
-    build: Callable[..., Function]
-    parameters: tuple[str, ...] = ()
-    positive: str | None = None  # the parameter that must be
-
-
-KINDS = {
-    "relu": Kind(lambda: leaky(ZERO)),
-    "abs": Kind(lambda: leaky(-ONE)),
-    "leaky_relu": Kind(leaky, ("alpha",)),
-    "clip": Kind(clip, ("low", "high")),
-    "hard_sigmoid": Kind(hard_sigmoid, ("alpha", "beta"), "alpha"),
-    "hard_swish": Kind(hard_swish),
-    "elu": Kind(lambda alpha: exponential(alpha, ONE), ("alpha",)),
-    "selu": Kind(lambda alpha, gamma: exponential(alpha * gamma, gamma), ("alpha", "gamma")),
-    "celu": Kind(lambda alpha: exponential(ONE, ONE, 1 / alpha), ("alpha",), "alpha"),
-    "softplus": Kind(lambda beta: Function(softplus, [], [sigmoid], (ZERO, ONE), scale=beta), ("beta",), "beta"),
-    "softsign": Kind(lambda: peaked(lambda x: Interval.of(x / (1 + abs(x))), lambda x: Interval.of((1 + abs(x)) ** -2))),
-    "sigmoid": Kind(lambda: peaked(sigmoid, sigmoid_slope)),
-    "tanh": Kind(lambda: peaked(lambda x: TWO * sigmoid(2 * x) - UNIT, lambda x: Interval.of(4) * sigmoid_slope(2 * x))),
-    "erf": Kind(lambda: peaked(erf, lambda x: TWO * PI.root().inverse() * decay(x * x))),
-    "silu": Kind(silu, ("beta",), "beta"),
-    "gelu": Kind(gelu, ("beta",), "beta"),
-    "gelu_tanh": Kind(
-        lambda: gated(lambda x: gelu_tanh_gate(x)[0], gelu_tanh_slope, ("-1.41850400879082835555", "1.41850400879082835555"))
-    ),
-    "mish": Kind(lambda: gated(lambda x: mish_gate(x)[0], mish_slope, ("-2.25637639636079312001", "1.49057117948542845929"))),
+KINDS: dict[str, tuple[tuple[str, ...], Callable[..., Function]]] = {  # names of parameters, and the function for their values
+    "relu": ((), lambda: leaky(ZERO)),
+    "abs": ((), lambda: leaky(-ONE)),
+    "leaky_relu": (("alpha",), leaky),
+    "clip": (("low", "high"), lambda low, high: ramp(ONE, ZERO, low, high)),
+    "hard_sigmoid": (("alpha", "beta"), lambda alpha, beta: ramp(alpha, beta, ZERO, ONE)),
+    "hard_swish": ((), hard_swish),
+    "elu": (("alpha",), lambda alpha: Function([exponential(alpha), line(ONE)], [ZERO])),
+    "selu": (("alpha", "gamma"), lambda alpha, gamma: Function([exponential(alpha * gamma), line(gamma)], [ZERO])),
+    "celu": (("alpha",), lambda alpha: Function([exponential(ONE), line(ONE)], [ZERO], 1 / alpha)),
+    "softplus": (("beta",), lambda beta: Function([softplus], (), beta)),
+    "softsign": ((), lambda: Function([softsign, softsign], [ZERO])),
+    "sigmoid": ((), lambda: Function([sigmoid, sigmoid], [ZERO])),
+    "tanh": ((), lambda: Function([tanh, tanh], [ZERO])),
+    "erf": ((), lambda: Function([erf, erf], [ZERO])),
+    "silu": (("beta",), lambda beta: gated(sigmoid, "-2.39935728051546766783", "2.39935728051546766783", beta)),
+    "gelu": (("beta",), lambda beta: gated(normal, "-1.41421356237309504880", "1.41421356237309504880", beta)),
+    "gelu_tanh": ((), lambda: gated(gelu_tanh_gate, "-1.41850400879082835555", "1.41850400879082835555")),
+    "mish": ((), lambda: gated(mish_gate, "-2.25637639636079312001", "1.49057117948542845929")),
 }
 
 
-@cache
-def function(kind: str, values: tuple[Fraction | None, ...]) -> Function:
-    """An activation with the values of its parameters."""
-    named = dict(zip(KINDS[kind].parameters, values, strict=True))
-    positive = named.get(KINDS[kind].positive or "", ONE)
-    if positive is None or positive <= 0:
-        raise Malformed(f"activation '{kind}' needs {KINDS[kind].positive} > 0")
-    return KINDS[kind].build(**named)
-
-
-def slope_range(f: Function, lo: Fraction | None = None, hi: Fraction | None = None) -> tuple[Fraction, Fraction]:
-    """The range of slopes over [lo, hi], rounded outward; None stands for infinity."""
-    lo, hi = (None if end is None else end * f.scale for end in (lo, hi))
+def slope_range(f: Function, lo: Fraction = -HUGE, hi: Fraction = HUGE) -> tuple[Fraction, Fraction]:
+    """The range of slopes over [lo, hi], rounded outward."""
+    lo, hi = lo * f.scale, hi * f.scale
     found: list[Interval] = []
-    for start, end, slope in zip([None, *f.breaks], [*f.breaks, None], f.slopes, strict=True):
-        if (start is None or hi is None or start <= hi) and (end is None or lo is None or lo <= end):
-            left = lo if start is None or (lo is not None and lo > start) else start
-            right = hi if end is None or (hi is not None and hi < end) else end
-            found += [*_slope_at(f, slope, left, f.limits[0]), *_slope_at(f, slope, right, f.limits[1])]
+    for start, end, piece in zip([lo, *f.breaks], [*f.breaks, hi], f.pieces, strict=True):
+        left, right = max(lo, start), min(hi, end)
+        found += [piece(x)[1] for x in {left, right} if left <= right]
     for turn in f.turns:
-        if (hi is None or turn - TURN_ERROR <= hi) and (lo is None or lo <= turn + TURN_ERROR):
-            at, error = f.slopes[0](turn), Interval.of(TURN_ERROR)  # the second derivative is at most 1
+        if lo <= turn + TURN_ERROR and turn - TURN_ERROR <= hi:
+            at, error = f.pieces[0](turn)[1], Interval.of(TURN_ERROR)  # the second derivative is at most 1
             found += [at - error, at + error]
     low, high = min(i.lo for i in found), max(i.hi for i in found)
     return down(Fraction(low, SCALE), SLOPE), up(Fraction(high, SCALE), SLOPE)
 
 
-def _slope_at(f: Function, slope: Enclosure, x: Fraction | None, limit: Fraction) -> list[Interval]:
-    """The slope at x; far out, where it is monotone, what it lies between: a slope on the way and the limit."""
-    if x is None:
-        return [Interval.of(limit)]
-    if f.turns and abs(x) > FAR:
-        return [slope(Fraction(FAR if x > 0 else -FAR)), Interval.of(f.limits[int(x > 0)])]
-    return [slope(x)]
-
-
-@dataclass(frozen=True)
-class Cell:
-    """A part of an interval: its ends, the values there, and the slopes between them."""
-
-    ends: tuple[Fraction, Fraction]
-    values: tuple[Interval, Interval]
-    slopes: tuple[Fraction, Fraction]
-
-    def peak(self, k: Fraction, sign: int) -> Fraction:
-        """An upper bound on sign (sigma(x) - k x): where the steepest rise from the left meets the steepest fall to the right."""
-        left, right = (
-            Fraction(max(sign * v.lo, sign * v.hi), SCALE) - sign * k * x for v, x in zip(self.values, self.ends, strict=True)
-        )
-        p, q = sorted(sign * (s - k) for s in self.slopes)
-        if not p < 0 < q:
-            return max(left, right)
-        width = self.ends[1] - self.ends[0]
-        way = min(max((right - left - p * width) / (q - p), ZERO), width)
-        return max(left, right, left + q * way)
+Cell = tuple[Fraction, Fraction, Interval, Interval, tuple[Fraction, Fraction]]  # ends, values there, slopes between
 
 
 def cells(f: Function, lo: Fraction, hi: Fraction) -> list[Cell]:
@@ -336,14 +246,17 @@ def cells(f: Function, lo: Fraction, hi: Fraction) -> list[Cell]:
         points |= {lo + (hi - lo) * i / CELLS for i in range(1, CELLS)}
     ends = sorted(points) if lo < hi else [lo, hi]
     values = [f.value(x * f.scale) * Interval.of(1 / f.scale) for x in ends]
-    return [Cell((a, b), (u, v), slope_range(f, a, b)) for a, b, u, v in zip(ends, ends[1:], values, values[1:], strict=False)]
+    return [(a, b, u, v, slope_range(f, a, b)) for a, b, u, v in zip(ends, ends[1:], values, values[1:], strict=False)]
 
 
-def offset_above(parts: Sequence[Cell], k: Fraction) -> Fraction:
-    """A number >= sigma(x) - k x on all cells."""
-    return up(max(cell.peak(k, 1) for cell in parts), FINE)
-
-
-def offset_below(parts: Sequence[Cell], k: Fraction) -> Fraction:
-    """A number <= sigma(x) - k x on all cells."""
-    return -up(max(cell.peak(k, -1) for cell in parts), FINE)
+def offset(parts: Sequence[Cell], k: Fraction, sign: int) -> Fraction:
+    """A number >= sign (sigma(x) - k x) on all cells: where the steepest rise from the left meets the steepest fall."""
+    found: list[Fraction] = []
+    for a, b, u, v, slopes in parts:
+        left, right = (Fraction(max(sign * y.lo, sign * y.hi), SCALE) - sign * k * x for x, y in ((a, u), (b, v)))
+        found += [left, right]
+        fall, rise = sorted(sign * (s - k) for s in slopes)
+        if fall < 0 < rise:
+            way = (right - left - fall * (b - a)) / (rise - fall)
+            found.append(left + rise * min(max(way, ZERO), b - a))
+    return up(max(found), FINE)

@@ -1,32 +1,31 @@
-"""The network file: safetensors with the graph as JSON in its metadata. Weights are read as integers times powers of two."""
+"""The network file: safetensors with the graph as JSON in its metadata. Floats become fractions or integer ratios, exactly;
+NaN and infinity have none, which is an error."""
 
 from __future__ import annotations
 
 import hashlib
 import json
 import re
+import sys
 from array import array
 from dataclasses import dataclass
 from fractions import Fraction
-from math import prod
-from pathlib import Path
+from math import inf, prod
 from typing import Any, TypeAlias
 
-from .exact import LimitExceeded, Malformed, Matrix, Vector, power
-from .functions import KINDS, Function, function
+from .exact import Failure, Matrix, Vector, require
+from .functions import KINDS, Function
 
 FORMAT = "lipopt-network-1"
-MOST_BYTES = 2**31
 MOST_NEURONS = 1_000_000  # of a node
-TYPES = {"F32": "I", "F64": "Q", "I32": "i", "I64": "q"}  # type codes; floats are taken as their bits
-FLOATS = {"F32": (8, 23), "F64": (11, 52)}  # bits of exponent and fraction
-HEXADECIMAL = re.compile(r"(-?)0x([01])\.([0-9a-f]{1,13})p([+-]\d{1,4})")
+TYPES = {"F32": "f", "F64": "d", "I32": "i", "I64": "q"}
+HEXADECIMAL = re.compile(r"-?0x[01]\.[0-9a-f]{1,13}p[+-]\d{1,4}")
 
 
 @dataclass(frozen=True)
 class Input:
     size: int
-    shape: list[int]
+    kind = "input"
 
 
 @dataclass(frozen=True)
@@ -34,6 +33,7 @@ class Affine:
     size: int
     inputs: list[tuple[int, Matrix]]  # source and matrix
     bias: Vector
+    kind = "affine"
 
 
 @dataclass(frozen=True)
@@ -53,47 +53,7 @@ class Network:
     sha256: str
 
 
-@dataclass(frozen=True)
-class Tensor:
-    dtype: str
-    shape: list[int]
-    data: bytes
-
-    def words(self) -> list[int]:
-        """The entries, floats as their bits."""
-        values = array(TYPES[self.dtype])
-        values.frombytes(self.data)
-        if array("H", [1]).tobytes() == b"\0\1":
-            values.byteswap()  # files are little-endian
-        return list(values)
-
-    def integers(self) -> list[int]:
-        if self.dtype in FLOATS:
-            raise Malformed("the indices of a sparse matrix are not integers")
-        return self.words()
-
-    def numbers(self) -> list[tuple[int, int]]:
-        """(n, e) for every float n 2^e."""
-        exponent_bits, fraction_bits = FLOATS[self.dtype]
-        top, hidden = (1 << exponent_bits) - 1, 1 << fraction_bits
-        lowest = 1 - (top >> 1) - fraction_bits
-        result = []
-        for word in self.words():
-            fraction, exponent = word & (hidden - 1), (word >> fraction_bits) & top
-            if exponent == top:
-                raise Malformed("a weight or parameter is NaN or infinite")
-            fraction += hidden if exponent else 0
-            result.append((-fraction if word >> (exponent_bits + fraction_bits) else fraction, lowest + max(exponent - 1, 0)))
-        return result
-
-
-def read_bytes(path: str, most: int) -> bytes:
-    try:
-        if Path(path).stat().st_size > most:
-            raise LimitExceeded(f"{path} is larger than {most} bytes")
-        return Path(path).read_bytes()
-    except OSError as error:
-        raise Malformed(f"cannot read {path}: {error.strerror}") from None
+Tensors = dict[str, tuple[list[int], "array[Any]"]]  # shapes and entries
 
 
 def read_network(data: bytes) -> Network:
@@ -101,118 +61,111 @@ def read_network(data: bytes) -> Network:
     try:
         tensors, document = _open(data)
         graph = _json(document)
-        if graph["format"] != FORMAT or not graph["nodes"]:
-            raise Malformed(f"the network has no nodes, or its format is not {FORMAT}")
+        require(graph["format"] == FORMAT and graph["nodes"], f"the network has no nodes, or its format is not {FORMAT}")
         for i, entry in enumerate(graph["nodes"]):
             nodes.append(_node(i, entry, nodes, tensors))
-            if not 0 < nodes[i].size <= MOST_NEURONS:
-                raise LimitExceeded(f"node {i} has {nodes[i].size} entries; 1 to {MOST_NEURONS} are allowed")
-    except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
-        raise Malformed(f"the network file is not valid: {type(error).__name__} {error}") from None
+            require(0 < nodes[i].size <= MOST_NEURONS, f"node {i} is empty or has over {MOST_NEURONS} entries", "limits exceeded")
+    except (KeyError, TypeError, ValueError, AttributeError, RecursionError, ArithmeticError) as error:
+        raise Failure("malformed", f"the network file is not valid: {type(error).__name__} {error}") from None
     return Network(nodes, hashlib.sha256(data).hexdigest())
 
 
 def _json(text: bytes | str) -> Any:
     def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        if len(dict(pairs)) != len(pairs):
-            raise Malformed("a key occurs twice in the network's JSON")
+        require(len(dict(pairs)) == len(pairs), "a key occurs twice in the network's JSON")
         return dict(pairs)
 
     return json.loads(text, object_pairs_hook=once)
 
 
-def _open(data: bytes) -> tuple[dict[str, Tensor], str]:
+def _open(data: bytes) -> tuple[Tensors, str]:
     """The tensors of a safetensors file, and the document in its metadata."""
     start = 8 + int.from_bytes(data[:8], "little")
-    if len(data) < 8 or start > len(data):
-        raise Malformed("the network file is truncated")
-    place = start
-    header = _json(data[8:start])
+    require(8 <= start <= len(data), "the network file is truncated")
+    header, place = _json(data[8:start]), start
     document = header.pop("__metadata__")["lipopt"]
-    tensors = {}
+    tensors: Tensors = {}
     for name, entry in sorted(header.items(), key=lambda item: [_count(n) for n in item[1]["data_offsets"]]):
         (begin, end), shape = entry["data_offsets"], [_count(n) for n in entry["shape"]]
-        if (start + begin, end - begin) != (place, prod(shape) * array(TYPES[entry["dtype"]]).itemsize):
-            raise Malformed(f"tensor '{name}' does not fit its place in the file")
-        tensors[name] = Tensor(entry["dtype"], shape, data[place : start + end])
+        values = array(TYPES[entry["dtype"]])
+        fits = (start + begin, end - begin) == (place, prod(shape) * values.itemsize)
+        require(fits, f"tensor '{name}' does not fit its place in the file")
+        values.frombytes(data[place : start + end])
+        if sys.byteorder == "big":
+            values.byteswap()
+        tensors[name] = shape, values
         place = start + end
-    if place != len(data):
-        raise Malformed("the tensors do not fill the network file")
+    require(place == len(data), "the tensors do not fill the network file")
     return tensors, document
 
 
-def _count(value: Any, below: int | None = None) -> int:
-    if type(value) is not int or value < 0 or (below is not None and value >= below):
-        raise Malformed(f"{value!r} is not a count, or not an earlier node")
+def _entries(tensors: Tensors, name: str, types: str) -> list[Any]:
+    require(tensors[name][1].typecode in types, f"the type of tensor '{name}' is wrong")
+    return tensors[name][1].tolist()
+
+
+def _count(value: Any, below: float = inf) -> int:
+    require(type(value) is int and 0 <= value < below, f"{value!r} is not a count, or not an earlier node")
     return value
 
 
-def _node(i: int, entry: dict[str, Any], before: list[Node], tensors: dict[str, Tensor]) -> Node:
-    if (entry["op"] == "input") != (i == 0):
-        raise Malformed("the first node of a network, and no other, is its input")
+def _node(i: int, entry: dict[str, Any], before: list[Node], tensors: Tensors) -> Node:
+    require((entry["op"] == "input") == (i == 0), "the first node of a network, and no other, is its input")
     if entry["op"] == "input":
-        shape = [_count(n) for n in entry["shape"]]
-        return Input(prod(shape), shape)
+        return Input(prod(_count(n) for n in entry["shape"]))
     if entry["op"] == "affine":
-        bias = [n * power(e) for n, e in tensors[f"{i}.bias"].numbers()]
+        bias = [Fraction(v) for v in _entries(tensors, f"{i}.bias", "fd")]
         sources = [_count(source, i) for source in entry["sources"]]
-        if len(set(sources)) != len(sources) or tensors[f"{i}.bias"].shape != [len(bias)]:
-            raise Malformed(f"node {i} names a source twice, or its bias is not a vector")
+        once = len(set(sources)) == len(sources) and tensors[f"{i}.bias"][0] == [len(bias)]
+        require(once, f"node {i} names a source twice, or its bias is not a vector")
         pairs = enumerate(zip(sources, entry["layouts"], strict=True))
-        inputs = [(s, _matrix(f"{i}.{k}", (len(bias), before[s].size), layout, tensors)) for k, (s, layout) in pairs]
+        inputs = [(s, _matrix(f"{i}.{k}", len(bias), before[s].size, layout, tensors)) for k, (s, layout) in pairs]
         return Affine(len(bias), inputs, bias)
-    if entry["op"] == "activation" and entry["kind"] in KINDS:
-        source = _count(entry["source"], i)
-        size = before[source].size
-        return Activation(size, source, entry["kind"], _functions(i, entry, size, tensors))
-    raise Malformed(f"node {i} is of a kind that is not known")
+    require(entry["op"] == "activation" and entry["kind"] in KINDS, f"node {i} is of a kind that is not known")
+    source = _count(entry["source"], i)
+    return Activation(before[source].size, source, entry["kind"], _functions(i, entry, before[source].size, tensors))
 
 
-def _matrix(prefix: str, shape: tuple[int, int], layout: str, tensors: dict[str, Tensor]) -> Matrix:
+def _matrix(prefix: str, height: int, width: int, layout: str, tensors: Tensors) -> Matrix:
     if layout == "dense":
-        data, width = tensors[f"{prefix}.dense"], shape[1]
-        if data.shape != list(shape):
-            raise Malformed(f"the matrix {prefix} does not fit its nodes")
-        starts, columns = list(range(0, prod(shape) + 1, width)), list(range(width)) * shape[0]
+        data = f"{prefix}.dense"
+        require(tensors[data][0] == [height, width], f"the matrix {prefix} does not fit its nodes")
+        starts, columns = list(range(0, height * width + 1, width)), list(range(width)) * height
     else:
-        data = tensors[f"{prefix}.data"]
-        starts, columns = tensors[f"{prefix}.indptr"].integers(), tensors[f"{prefix}.indices"].integers()
-    numbers = data.numbers()
-    exponent = min((e for n, e in numbers if n), default=0)
-    valid = len(starts) == shape[0] + 1 and starts[0] == 0 and starts[-1] == len(numbers) == len(columns)
-    if not valid or starts != sorted(starts) or any(not 0 <= j < shape[1] for j in columns):
-        raise Malformed(f"the matrix {prefix} is inconsistent")
-    rows: list[dict[int, int]] = [{} for _ in range(shape[0])]
+        data = f"{prefix}.data"
+        starts, columns = (_entries(tensors, f"{prefix}.{name}", "iq") for name in ("indptr", "indices"))
+    ratios = [value.as_integer_ratio() for value in _entries(tensors, data, "fd")]  # denominators are powers of two
+    valid = len(starts) == height + 1 and starts[0] == 0 and starts[-1] == len(ratios) == len(columns)
+    valid = valid and starts == sorted(starts) and all(0 <= j < width for j in columns)
+    require(valid, f"the matrix {prefix} is inconsistent")
+    common = max((d for _, d in ratios), default=1)
+    rows: list[dict[int, int]] = [{} for _ in range(height)]
     for row, begin, end in zip(rows, starts, starts[1:], strict=False):
-        for j, (n, e) in zip(columns[begin:end], numbers[begin:end], strict=True):
+        for j, (n, d) in zip(columns[begin:end], ratios[begin:end], strict=True):
             if n:
-                row[j] = row.get(j, 0) + (n << (e - exponent))
-    return Matrix(rows, shape[1], exponent)
+                row[j] = row.get(j, 0) + n * (common // d)
+    return Matrix(rows, width, 1 - common.bit_length())
 
 
-def _functions(i: int, entry: dict[str, Any], size: int, tensors: dict[str, Tensor]) -> list[Function]:
+def _functions(i: int, entry: dict[str, Any], size: int, tensors: Tensors) -> list[Function]:
     """The activation of every neuron; parameters are numbers or arrays."""
-    names = KINDS[entry["kind"]].parameters
-    if sorted([*entry["numbers"], *entry["arrays"]]) != sorted(names):
-        raise Malformed(f"the parameters of node {i} are not {names}")
-    columns: list[list[Fraction | None]] = []
+    names, build = KINDS[entry["kind"]]
+    require(sorted([*entry["numbers"], *entry["arrays"]]) == sorted(names), f"the parameters of node {i} are not {names}")
+    columns: list[Vector] = []
     for name in names:
         if name in entry["numbers"]:
             columns.append([_hexadecimal(name, entry["numbers"][name])] * size)
         else:
-            columns.append([n * power(e) for n, e in tensors[f"{i}.{name}"].numbers()])
-        if len(columns[-1]) != size:
-            raise Malformed(f"parameter '{name}' of node {i} does not have one entry a neuron")
-    return [function(entry["kind"], values) for values in (zip(*columns, strict=True) if names else [()] * size)]
+            columns.append([Fraction(v) for v in _entries(tensors, f"{i}.{name}", "fd")])
+        require(len(columns[-1]) == size, f"parameter '{name}' of node {i} does not have one entry a neuron")
+    parameters = list(zip(*columns, strict=True)) if names else [()] * size
+    built = {values: build(*values) for values in set(parameters)}
+    return [built[values] for values in parameters]
 
 
-def _hexadecimal(name: str, text: str) -> Fraction | None:
-    """The number that C99 writes so; None for an infinite bound of clip."""
+def _hexadecimal(name: str, text: str) -> Any:
+    """The double that C99 writes so, or an infinite end of clip."""
     if (name, text) in (("low", "-inf"), ("high", "inf")):
-        return None
-    match = HEXADECIMAL.fullmatch(text)
-    if match is None:
-        raise Malformed(f"{text!r} is not a hexadecimal float")
-    sign, whole, fraction, exponent = match.groups()
-    value = int(whole + fraction, 16) * power(int(exponent) - 4 * len(fraction))
-    return -value if sign else value
+        return float(text)
+    require(HEXADECIMAL.fullmatch(text) is not None, f"{text!r} is not a hexadecimal float")
+    return Fraction(float.fromhex(text))
