@@ -15,9 +15,9 @@ from lipopt.baselines import path_sum_bound, path_sum_rows
 from lipopt.dual import Dual, Multipliers
 from lipopt.lower import enumerate_pop, free_neurons
 from lipopt.methods import Task, find_method
-from lipopt.presolve import presolve
-from lipopt.problem import DerivativeProblem, Layer
-from lipopt.sdp import SDP, LipSDP
+from lipopt.presolve import presolve, split_rows
+from lipopt.problem import DerivativeProblem, Layer, derivative_problem, output_matrix, slope_ranges
+from lipopt.sdp import SDP, LipSDP, _batches
 from lipopt.vector_network import VectorNetwork
 
 
@@ -113,21 +113,21 @@ def test_certificate_is_what_it_says(norm):
     assert certificate.delta.shape == ((problem.inputs,) if norm == "linf" else (1,))
     assert [t.shape for t in certificate.tau] == [(n,) for n in problem.sizes[1:]]
     assert found.value == pytest.approx(certificate.mu + certificate.delta.sum(), rel=1e-12)
-    dual = Dual(problem, backend(None))
-    assert dual.is_proved(certificate)
+    dual = Dual([problem], backend(None))
+    assert dual.are_proved([certificate])[0]
     for factor in (0.999, np.nan, -1.0):
-        assert not dual.is_proved(Multipliers(certificate.mu, factor * certificate.delta, certificate.tau))
+        assert not dual.are_proved([Multipliers(certificate.mu, factor * certificate.delta, certificate.tau)])[0]
 
 
 @pytest.mark.parametrize(("norm", "outputs", "slopes"), [("linf", 1, "relu"), ("linf", 1, "signed"), ("l2", 2, "leaky")])
 def test_what_is_proved_is_exactly_so(norm, outputs, slopes):
     problem = random_problem(13, norm=norm, depth=3, slopes=slopes, skips=True, outputs=outputs, widest=4)
-    dual, certificate = Dual(problem, backend(None)), solve(problem, gap=1e-9).certificate
+    dual, certificate = Dual([problem], backend(None)), solve(problem, gap=1e-9).certificate
     assert is_exactly_semidefinite(problem, certificate)
     decisions = set()
     for factor in (1 - 1e-3, 1 - 1e-8, 1 - 1e-10, 1 - 1e-12, 1 - 1e-14, 1 + 1e-6):
         changed = Multipliers(certificate.mu, factor * certificate.delta, certificate.tau)
-        exact, proved = is_exactly_semidefinite(problem, changed), dual.is_proved(changed)
+        exact, proved = is_exactly_semidefinite(problem, changed), dual.are_proved([changed])[0]
         assert exact or not proved
         decisions.add((exact, proved))
     assert {(True, True), (False, False)} <= decisions
@@ -142,17 +142,17 @@ def test_what_is_proved_for_l1_holds_for_every_input():
 def test_proof_is_needed_for_every_entry():
     problem = random_problem(8, depth=3)
     certificate = solve(problem, gap=1e-9).certificate
-    dual = Dual(problem, backend(None))
+    dual = Dual([problem], backend(None))
     for layer in range(2):
         tau = [t.copy() for t in certificate.tau]
         tau[layer] *= 0.9
-        assert not dual.is_proved(Multipliers(certificate.mu, certificate.delta, tau))
+        assert not dual.are_proved([Multipliers(certificate.mu, certificate.delta, tau)])[0]
 
 
 @pytest.mark.parametrize("norm", ["linf", "l2"])
 def test_gradient(norm):
     problem = random_problem(9, norm=norm, depth=4, slopes="signed", skips=True, outputs=2, widest=9)
-    network = VectorNetwork(problem, backend(None))
+    network = VectorNetwork([problem], backend(None))
     x = network.start(3, seed=0)
     _, gradient = network._loss(x)
     direction = np.random.default_rng(1).standard_normal(x.shape)
@@ -222,6 +222,37 @@ def test_torch_gives_the_same(norm):
     assert solve(problem, device="cpu").value == pytest.approx(solve(problem).value, rel=2e-4)
 
 
+@pytest.mark.parametrize("device", [None, "cpu"])
+@pytest.mark.parametrize("norm", ["linf", "l2", "l1"])
+def test_many_problems_together_give_what_each_gives_alone(norm, device):
+    """Balls of all sizes: in some a whole layer is linear, in the smallest all are."""
+    rng = np.random.default_rng(5)
+    sizes = (3, 5, 4, 3, 2)
+    weights = [rng.normal(size=(b, a)) for a, b in pairwise(sizes)]
+    network = load(weights, biases=[rng.normal(size=b) for b in sizes[1:]])
+    points = rng.normal(size=(4, 3))
+    problems = []
+    for point, radius in [(point, radius) for point in points for radius in (1e-9, 0.05, 0.3, 2.0)]:
+        ranges = slope_ranges(network, Ball(point, radius))
+        problems += split_rows(presolve(derivative_problem(network, ranges, norm, output_matrix(network, "all", None))))
+    assert len({tuple(layer.node for layer in problem.layers) for problem in problems}) > 3
+    together = SDP(device=device).together([Task(problem, problem) for problem in problems])
+    for problem, found in zip(problems, together, strict=True):
+        assert found.value == pytest.approx(solve(problem).value, rel=2e-4)
+        assert found.pop_lower is None or found.pop_lower <= enumerate_pop(problem) * (1 + 1e-9) <= found.value * (1 + 2e-9)
+        if norm != "l1" and found.certificate:
+            assert [tau.shape for tau in found.certificate.tau] == [(layer.size,) for layer in problem.layers]
+            assert is_exactly_semidefinite(problem, found.certificate)
+
+
+def test_batches_fit_the_memory(monkeypatch):
+    problems = [random_problem(seed, depth=3, widest=9) for seed in range(6)]
+    monkeypatch.setattr("lipopt.sdp.BATCH_ENTRIES", 2 * max(sum(problem.sizes) ** 2 for problem in problems))
+    batches = list(_batches(problems))
+    assert sorted(k for batch in batches for k in batch) == list(range(6))
+    assert 1 < len(batches) < 6
+
+
 def test_bad_settings():
     with pytest.raises(LipoptError, match="device 'cuda:99'"):
         solve(random_problem(0), device="cuda:99")
@@ -248,7 +279,7 @@ def test_inputs_that_cannot_matter_are_left_out_for_l1():
     assert len(found.certificate) <= problem.inputs
     covered = np.min([proof.bounds for proof in found.certificate], axis=0)
     assert np.minimum(covered, path_sum_rows(wide).sum(axis=0)).max() <= found.value
-    assert all(Dual(wide, backend(None)).is_proved(proof) for proof in found.certificate)
+    assert Dual([wide], backend(None)).only(found.certificate).are_proved(found.certificate).all()
 
 
 def test_lip_sdp():

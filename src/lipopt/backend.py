@@ -5,7 +5,7 @@ NumPy arrays and torch tensors share the operators, slices and reductions that t
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -27,13 +27,21 @@ class Backend:
     zeros: Callable[[tuple[int, ...]], Any]
     concatenate: Callable[[list[Any]], Any]
     log: Callable[[Any], Any]
-    operator: Callable[[Matrix], tuple[Any, Any]]  # a matrix, dense or CSR, and its transpose, in a form that @ is fast with
-    cholesky: Callable[[Any], Any]  # the lower factor; None if there is none
-    solve_lower: Callable[[Any, Any], Any]  # L^-1 B
+    sparse: Callable[[Matrix], Any]  # a CSR matrix in a form that @ is fast with
+    cholesky: Callable[[Any], tuple[Any, Array]]  # of every matrix, the lower factor and whether there is one
+    solve_lower: Callable[[Any, Any], Any]  # L^-1 B, for every L and B
 
-    def dense(self, matrix: Matrix) -> Any:
-        """A matrix, dense or CSR, as a dense array."""
-        return self.array(matrix.toarray() if sp.issparse(matrix) else matrix)
+    def stack(self, matrices: Sequence[Matrix]) -> Any:
+        """Matrices, dense or CSR, as one dense array, the first axis for the matrices."""
+        dense = [matrix.toarray() if sp.issparse(matrix) else np.asarray(matrix) for matrix in matrices]
+        return self.array(dense[0][None] if len(dense) == 1 else np.stack(dense))
+
+    def operator(self, matrices: Sequence[Matrix]) -> tuple[Any, Any]:
+        """What is multiplied with, and its transpose: one matrix, which may be sparse, or several as one dense array."""
+        if len(matrices) == 1 and sp.issparse(matrices[0]):
+            return self.sparse(matrices[0]), self.sparse(matrices[0].T)
+        dense = self.array(matrices[0]) if len(matrices) == 1 else self.stack(matrices)
+        return dense, dense.mT
 
 
 def backend(device: str | None) -> Backend:
@@ -45,23 +53,29 @@ def _numpy() -> Backend:
     def array(values: Any) -> Array:
         return np.ascontiguousarray(values, dtype=np.float64)
 
-    def operator(matrix: Matrix) -> tuple[Matrix, Matrix]:
-        if sp.issparse(matrix):
-            return sp.csr_array(matrix, dtype=np.float64), sp.csr_array(matrix.T, dtype=np.float64)
-        dense = array(matrix)
-        return dense, dense.T
+    def sparse(matrix: Matrix) -> Matrix:
+        return sp.csr_array(matrix, dtype=np.float64)
 
-    def cholesky(matrix: Array) -> Array | None:
+    def factor(matrix: Array) -> Array | None:
         try:
-            factor = scipy.linalg.cholesky(matrix, lower=True, check_finite=False)
+            root = scipy.linalg.cholesky(matrix, lower=True, check_finite=False)
         except scipy.linalg.LinAlgError:
             return None
-        return factor if np.isfinite(factor).all() else None
+        return root if np.isfinite(root).all() else None
 
-    def solve_lower(factor: Array, right: Array) -> Array:
-        return scipy.linalg.solve_triangular(factor, right, lower=True, check_finite=False)
+    def cholesky(matrices: Array) -> tuple[Array, Array]:
+        roots = [factor(matrix) for matrix in matrices]
+        there = np.array([root is not None for root in roots])
+        return join([np.eye(matrices.shape[1]) if root is None else root for root in roots]), there
 
-    return Backend("cpu", array, np.asarray, np.zeros, np.concatenate, np.log, operator, cholesky, solve_lower)
+    def solve_lower(roots: Array, right: Array) -> Array:
+        pairs = zip(roots, right, strict=True)
+        return join([scipy.linalg.solve_triangular(root, b, lower=True, check_finite=False) for root, b in pairs])
+
+    def join(arrays: list[Array]) -> Array:
+        return arrays[0][None] if len(arrays) == 1 else np.stack(arrays)
+
+    return Backend("cpu", array, np.asarray, np.zeros, np.concatenate, np.log, sparse, cholesky, solve_lower)
 
 
 def _torch(device: str) -> Backend:
@@ -85,15 +99,11 @@ def _torch(device: str) -> Backend:
         values = torch.from_numpy(coordinates.data.copy())
         return torch.sparse_coo_tensor(index, values, size=matrix.shape, check_invariants=False, **options).coalesce()
 
-    def operator(matrix: Matrix) -> tuple[Any, Any]:
-        if sp.issparse(matrix):
-            return sparse(matrix), sparse(matrix.T)
-        dense = array(matrix)
-        return dense, dense.T
-
-    def cholesky(matrix: Any) -> Any:
-        factor, info = torch.linalg.cholesky_ex(matrix)
-        return factor if int(info) == 0 and bool(torch.isfinite(factor).all()) else None
+    def cholesky(matrices: Any) -> tuple[Any, Array]:
+        roots, info = torch.linalg.cholesky_ex(matrices)
+        there = (info == 0) & torch.isfinite(roots).all(-1).all(-1)
+        identity = torch.eye(matrices.shape[1], **options)
+        return torch.where(there[:, None, None], roots, identity), there.cpu().numpy()
 
     def solve_lower(factor: Any, right: Any) -> Any:
         return torch.linalg.solve_triangular(factor, right, upper=False)
@@ -105,7 +115,7 @@ def _torch(device: str) -> Backend:
         lambda shape: torch.zeros(shape, **options),
         torch.cat,
         torch.log,
-        operator,
+        sparse,
         cholesky,
         solve_lower,
     )

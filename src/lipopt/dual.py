@@ -15,26 +15,30 @@ and every row has its own mu.
 
 S is sparse in blocks, one block for every pair of layers that interact. Eliminating variables from the output to the
 input (a block Cholesky factorization) keeps it so, and leaves one condition on the inputs, diag(delta) >= K, which
-scaling delta repairs. `fit` finds multipliers that way, in plain floating point. `is_proved` then decides: it factorizes
+scaling delta repairs. `fit` finds multipliers that way, in plain floating point. `are_proved` then decides: it factorizes
 D S D - shift I = L L^T + R, D a scaling by powers of two, and compares the shift with a bound on |R| and on every rounding
 error on the way. It assumes nothing about how well the factorization went, only that matrix products are float64 sums.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from copy import copy
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import numpy as np
+import scipy.sparse as sp
 
 from .backend import Backend
-from .problem import DerivativeProblem
+from .problem import DerivativeProblem, Layer
 from .rounding import TINY, Array, gamma, terms, up
 
 Parts: TypeAlias = dict[tuple[int, int], Any]  # blocks (i, j), i >= j, of a symmetric matrix; source numbers, the output last
 
 POWER = 30  # power iterations for the multipliers of one layer
-LARGEST = 1e3  # give up when a block needs multipliers inflated by more than this
+LEAST, LARGEST = 1e-10, 1e3  # the inflations of multipliers that are tried for a block that is not definite
+BISECTIONS = 4  # between one that is enough and a tenth of it
 STIFF = 1e5  # tau of a neuron with known slope, relative to what it has to outweigh
 FLOOR = 1e-9  # the smallest delta and tau, relative to the usual
 EASY = 100.0  # what delta is multiplied by for inputs that a proof is not about
@@ -68,17 +72,32 @@ class Multipliers:
 
 
 class Dual:
-    """The dual of one problem, its blocks dense and on the backend."""
+    """The duals of problems of the same shape, each on its own, or of one problem any number of times; on the backend.
 
-    def __init__(self, problem: DerivativeProblem, backend: Backend) -> None:
-        self.problem, self.backend = problem, backend
-        self.blocks = [{s: backend.dense(m) for s, m in layer.blocks.items()} for layer in problem.layers]
-        self.objective = {s: backend.dense(m) for s, m in problem.objective.items()}
-        self.sizes = [*problem.sizes, problem.outputs]
+    Arrays have a first axis for the problems: blocks are (problems, n, m), or (1, n, m) where all share them."""
+
+    def __init__(self, problems: Sequence[DerivativeProblem], backend: Backend) -> None:
+        first = problems[0]
+        self.norm, self.backend, self.count = first.norm, backend, len(problems)
+        self.sizes = [*first.sizes, first.outputs]
         self.last = len(self.sizes) - 1
-        self.separate = problem.norm == "l1"  # then part (0, 0) is a diagonal, kept as a vector
+        self.separate = first.norm == "l1"  # then part (0, 0) is a diagonal, kept as a vector
+        self.layers = [_stack_layer([problem.layers[i] for problem in problems], backend) for i in range(len(first.layers))]
+        self.objective = {s: backend.stack([problem.objective[s] for problem in problems]) for s in first.objective}
+        columns = [m.T for problem in problems for layer in problem.layers for m in layer.blocks.values()]
+        self.roundings = max(terms(m.tocsr() if sp.issparse(m) else m) for m in columns) + len(self.sizes) + 8  # in an entry of S
 
-    def fit(self, rows: Array, x: list[Any], inflation: float) -> Hint | None:
+    def only(self, which: Sequence[int]) -> Dual:
+        """The duals of some of the problems."""
+        chosen = copy(self)
+        chosen.count = len(which)
+        if len(next(iter(self.objective.values()))) > 1 and chosen.count < self.count:
+            index = np.asarray(which)
+            chosen.layers = [layer.only(index) for layer in self.layers]
+            chosen.objective = {s: m[index] for s, m in self.objective.items()}
+        return chosen
+
+    def fit(self, rows: Array, x: Sequence[Any], inflation: Array) -> list[Hint | None]:
         """Multipliers near the best ones for vectors x (by source, feasible), with mu = rows / 4: feasible up to rounding.
 
         Eliminating everything after layer i leaves a quadratic form in z_i and what comes before. Its maximum over the balls of
@@ -86,83 +105,87 @@ class Dual:
         build up in the next. `inflation` makes every block more definite than it has to be. None if a block stayed indefinite."""
         parts: Parts = {}
         self._add_output(parts, rows / 4)
-        if self._eliminate(parts, self.last) is None:
-            return None
+        _, good = self._eliminate(parts, self.last)
         fitted = []
+        larger = self.backend.array(1 + inflation)[:, None]
         for i in range(self.last - 1, 0, -1):
-            tau = self._best_tau(parts, i, x)
-            tau = self._outweigh(parts[i, i], tau * (1 + inflation), 2.0)
-            if tau is None:
-                return None
+            tau, enough = self._outweigh(parts[i, i], self._best_tau(parts, i, x) * larger, 2.0)
             self._add_layer(parts, i, tau)
-            if self._eliminate(parts, i) is None:
-                return None
+            _, definite = self._eliminate(parts, i)
+            good &= enough & definite
+            if not good.any():
+                return [None] * self.count
             fitted.append(self.backend.numpy(tau))
-        delta = self._enough_delta(parts[0, 0], x[0])
-        if delta is None:
-            return None
-        delta = delta * (1 + inflation)
-        squares = delta if self.separate else delta.sum(keepdims=True)
-        good = ((squares > 0) & (squares < np.inf)).all()
-        return Hint(squares, rows, delta, fitted[::-1], inflation) if good else None
+        delta, enough = self._enough_delta(parts[0, 0], x[0])
+        delta = delta * (1 + inflation)[:, None]
+        squares = delta if self.separate else delta.sum(axis=1, keepdims=True)
+        good &= enough & ((squares > 0) & (squares < np.inf)).all(axis=1)
+        return [
+            Hint(squares[k], rows[k], delta[k], [tau[k] for tau in fitted[::-1]], float(inflation[k])) if good[k] else None
+            for k in range(self.count)
+        ]
 
-    def prove(self, hint: Hint, bound: float) -> Multipliers | None:
-        """The multipliers of a hint, scaled to give `bound`, if they can be proved.
+    def prove(self, hints: Sequence[Hint], bounds: Sequence[float]) -> list[Multipliers | None]:
+        """The multipliers of every hint, scaled to give its bound, if they can be proved.
 
         For l1 that is the bound for every input that needs no more; the others get a delta that is easy to prove."""
+        found = [self._scaled(hint, bound) for hint, bound in zip(hints, bounds, strict=True)]
+        return [m if good else None for m, good in zip(found, self.are_proved(found), strict=True)]
+
+    def _scaled(self, hint: Hint, bound: float) -> Multipliers:
         if self.separate:
             delta = np.where(hint.delta <= bound**2 * (1 + 1e-12), np.maximum(hint.delta, bound**2), EASY * hint.delta)
             mu: float | Array = bound / 2 * hint.rows
         else:
             delta, mu = hint.delta, bound / 2
-        found = Multipliers(mu, delta / (2 * bound), [t / (2 * bound) for t in hint.tau])
-        return found if self.is_proved(found) else None
+        return Multipliers(mu, delta / (2 * bound), [t / (2 * bound) for t in hint.tau])
 
-    def is_proved(self, multipliers: Multipliers) -> bool:
-        """Whether S is proved positive semidefinite; False means that there is no proof."""
-        sizes, array = self.sizes, self.backend.array
-        mu, delta = np.broadcast_to(multipliers.mu, sizes[-1]), np.broadcast_to(multipliers.delta, sizes[0])
-        if not all(np.isfinite(m).all() and (m >= 0).all() for m in (mu, delta, *multipliers.tau)):
-            return False
+    def are_proved(self, multipliers: Sequence[Multipliers]) -> Array:
+        """For every problem, whether S is proved positive semidefinite; False means that there is no proof."""
+        sizes, array, numpy = self.sizes, self.backend.array, self.backend.numpy
+        mu = np.stack([np.broadcast_to(m.mu, sizes[-1]) for m in multipliers])
+        delta = np.stack([np.broadcast_to(m.delta, sizes[0]) for m in multipliers])
+        tau = [np.stack([m.tau[i] for m in multipliers]) for i in range(len(self.layers))]
+        good = np.all([(np.isfinite(m) & (m >= 0)).all(axis=1) for m in (mu, delta, *tau)], axis=0)
+        if not good.any():
+            return good
         parts: Parts = {}
         self._add_output(parts, mu)
-        for i, tau in enumerate(multipliers.tau, start=1):
-            self._add_layer(parts, i, array(tau))
+        for i, t in enumerate(tau, start=1):
+            self._add_layer(parts, i, array(t))
         _add_diagonal(self._part(parts, 0, 0), array(delta))
-        diagonal = [self.backend.numpy(_diagonal(parts[i, i])) for i in range(len(sizes))]
-        if not all((d > 0).all() for d in diagonal):
-            return False
-        scale = [2.0 ** -np.round(np.log2(d) / 2) for d in diagonal]
+        diagonal = [numpy(_diagonal(parts[i, i])) for i in range(len(sizes))]
+        good &= np.all([(d > 0).all(axis=1) for d in diagonal], axis=0)
+        scale = [array(2.0 ** -np.round(np.log2(np.where(d > 0, d, 1.0)) / 2)) for d in diagonal]
         for (i, j), part in parts.items():
-            part *= array(scale[i]) if part.ndim == 1 else array(scale[i])[:, None]
-            part *= array(scale[j])
-        assembly = self._assembly_error(mu, delta, multipliers.tau, scale)
-        size = sum(float((part * part).sum()) * (1 if i == j else 2) for (i, j), part in parts.items()) ** 0.5
-        trace = sum(float(_diagonal(parts[i, i]).sum()) for i in range(len(sizes)))
+            part *= scale[i] if part.ndim == 2 else scale[i][..., None]
+            part *= scale[j] if part.ndim == 2 else scale[j][:, None, :]
+        assembly = self._assembly_error(array(mu), array(delta), [array(t) for t in tau], scale)
+        size = numpy(sum(_squares(part) * (1 if i == j else 2) for (i, j), part in parts.items())) ** 0.5
+        trace = numpy(sum(_diagonal(parts[i, i]).sum(-1) for i in range(len(sizes))))
         products = gamma(sum(sizes) + 4)
         shift = 1.1 * assembly + 3 * products * (trace + size) + sum(sizes) ** 2 * TINY
         for i in range(len(sizes)):
-            _add_diagonal(parts[i, i], -shift)
-        factor = self._factor(dict(parts))
-        if factor is None:
-            return False
+            _add_diagonal(parts[i, i], -array(shift)[:, None])
+        factor, definite = self._factor(dict(parts))
         residual, weight = self._residual(parts, factor)
-        return bool(1.01 * (assembly + residual + products * (weight + size + shift)) + sum(sizes) ** 2 * TINY < shift)
+        small = 1.01 * (assembly + residual + products * (weight + size + shift)) + sum(sizes) ** 2 * TINY < shift
+        return np.asarray(good & definite & small)
 
-    def _factor(self, parts: Parts) -> Parts | None:
-        """The block Cholesky factor, eliminating the output first: blocks (i, k), k >= i, of L."""
+    def _factor(self, parts: Parts) -> tuple[Parts, Array]:
+        """The block Cholesky factor, eliminating the output first: blocks (i, k), k >= i, of L; and whether there is one."""
         factor: Parts = {}
+        good = np.ones(self.count, bool)
         for k in range(self.last, -1, -1):
-            columns = self._eliminate(parts, k)
-            if columns is None:
-                return None
+            columns, definite = self._eliminate(parts, k)
             factor.update({(i, k): column for i, column in columns.items()})
-        return factor
+            good &= definite
+        return factor, good
 
-    def _residual(self, parts: Parts, factor: Parts) -> tuple[float, float]:
+    def _residual(self, parts: Parts, factor: Parts) -> tuple[Array, Array]:
         """The Frobenius norm of S - L L^T as computed, and the square of that of L."""
-        weight = sum(float((part * part).sum()) for part in factor.values())
-        square = 0.0
+        weight = sum(_squares(part) for part in factor.values())
+        square: Any = 0.0
         for i in range(len(self.sizes)):
             for j in range(i + 1):
                 shared = [k for k in range(i, self.last + 1) if (i, k) in factor and (j, k) in factor]
@@ -170,138 +193,164 @@ class Dual:
                     continue
                 rest = sum(_product(factor[i, k], factor[j, k], self.separate and i == 0) for k in shared)
                 rest = parts[i, j] - rest if (i, j) in parts else rest
-                square += float((rest * rest).sum()) * (1 if i == j else 2)
-        return square**0.5, weight
+                square = square + _squares(rest) * (1 if i == j else 2)
+        return self.backend.numpy(square) ** 0.5, self.backend.numpy(weight)
 
-    def _assembly_error(self, mu: Array, delta: Array, tau: list[Array], scale: list[Array]) -> float:
-        """A bound, in the spectral norm, on what rounding did to D S D.
+    def _assembly_error(self, mu: Any, delta: Any, tau: list[Any], scale: list[Any]) -> Array:
+        """Bounds, in the spectral norm, on what rounding did to D S D.
 
         That is gamma times the largest row sum of all terms of D S D in absolute value."""
-        rows = [np.zeros(n) for n in self.sizes]
+        rows = [0.0 * s for s in scale]
         rows[0] += delta * scale[0]
         rows[-1] += mu * scale[-1]
-        for s, m in self.problem.objective.items():
-            rows[-1] += abs(m) @ scale[s] / 2
-            rows[s] += abs(m).T @ scale[-1] / 2
-        count = 0
-        for i, (layer, t) in enumerate(zip(self.problem.layers, tau, strict=True), start=1):
-            middle, product = np.abs(layer.lower + layer.upper) / 2, np.abs(layer.lower * layer.upper)
-            y = sum((abs(m) @ scale[s] for s, m in layer.blocks.items()), np.zeros(layer.size))
+        for s, m in self.objective.items():
+            rows[-1] += _times(abs(m), scale[s]) / 2
+            rows[s] += _times(abs(m).mT, scale[-1]) / 2
+        for i, (layer, t) in enumerate(zip(self.layers, tau, strict=True), start=1):
+            middle, product = abs(layer.lower + layer.upper) / 2, abs(layer.lower * layer.upper)
+            y = sum((_times(abs(m), scale[s]) for s, m in layer.blocks.items()), 0.0 * t)
             rows[i] += t * (scale[i] + middle * y)
             for s, m in layer.blocks.items():
-                rows[s] += abs(m).T @ (t * (middle * scale[i] + product * y))
-                count = max(count, terms(m.T.tocsr() if hasattr(m, "tocsr") else m.T))
-        roundings = count + len(self.sizes) + 8
-        return 1.01 * gamma(roundings) * max(float((s * r).max()) for s, r in zip(scale, rows, strict=True))
+                rows[s] += _times(abs(m).mT, t * (middle * scale[i] + product * y))
+        largest = [self.backend.numpy(s * r).max(axis=1) for s, r in zip(scale, rows, strict=True)]
+        return np.asarray(1.01 * gamma(self.roundings) * np.max(largest, axis=0))
 
     def _part(self, parts: Parts, i: int, j: int) -> Any:
         if (i, j) not in parts:
-            diagonal = self.separate and i == 0
-            parts[i, j] = self.backend.zeros((self.sizes[i],) if diagonal else (self.sizes[i], self.sizes[j]))
+            shape = (self.count, self.sizes[i]) if self.separate and i == 0 else (self.count, self.sizes[i], self.sizes[j])
+            parts[i, j] = self.backend.zeros(shape)
         return parts[i, j]
 
     def _add_output(self, parts: Parts, mu: Array) -> None:
         _add_diagonal(self._part(parts, self.last, self.last), self.backend.array(mu))
         for s, m in self.objective.items():
-            parts[self.last, s] = m / -2
+            part = self._part(parts, self.last, s)
+            part -= m / 2
 
     def _add_layer(self, parts: Parts, i: int, tau: Any) -> None:
         """The terms tau (z - l y)(z - u y) of one layer."""
-        layer, array = self.problem.layers[i - 1], self.backend.array
-        cross = -(tau * array((layer.lower + layer.upper) / 2))[:, None]
-        square = (tau * array(layer.lower * layer.upper))[:, None]
+        layer = self.layers[i - 1]
+        cross = -(tau * ((layer.lower + layer.upper) / 2))[..., None]
+        square = (tau * (layer.lower * layer.upper))[..., None]
         _add_diagonal(self._part(parts, i, i), tau)
-        blocks = sorted(self.blocks[i - 1].items(), reverse=True)
+        blocks = sorted(layer.blocks.items(), reverse=True)
         for place, (s, m) in enumerate(blocks):
-            self._part(parts, i, s)
-            parts[i, s] += cross * m
-            if np.any(layer.lower * layer.upper):
+            part = self._part(parts, i, s)
+            part += cross * m
+            if bool((square != 0).any()):
                 for q, other in blocks[place:]:
-                    self._part(parts, s, q)
-                    parts[s, q] += _product(m.T, (square * other).T, self.separate and s == 0)
+                    part = self._part(parts, s, q)
+                    part += _product(m.mT, (square * other).mT, self.separate and s == 0)
 
-    def _eliminate(self, parts: Parts, k: int) -> dict[int, Any] | None:
-        """Eliminate source k: its columns of L, by source; `parts` becomes the Schur complement. None if k is not definite."""
+    def _eliminate(self, parts: Parts, k: int) -> tuple[dict[int, Any], Array]:
+        """Eliminate source k: its columns of L, by source, and whether it is definite; `parts` becomes the Schur complement."""
         diagonal = parts.pop((k, k))
-        if diagonal.ndim == 1:
-            return {k: diagonal**0.5} if bool((diagonal > 0).all()) else None
-        root = self.backend.cholesky(diagonal)
-        if root is None:
-            return None
-        columns = {j: self.backend.solve_lower(root, parts.pop((k, j))).T for j in range(k) if (k, j) in parts}
+        if diagonal.ndim == 2:
+            return {k: abs(diagonal) ** 0.5}, self.backend.numpy((diagonal > 0).all(-1))
+        root, definite = self.backend.cholesky(diagonal)
+        columns = {j: self.backend.solve_lower(root, parts.pop((k, j))).mT for j in range(k) if (k, j) in parts}
         for i, left in columns.items():
             for j, right in columns.items():
                 if j <= i:
                     parts[i, j] = self._part(parts, i, j) - _product(left, right, self.separate and i == 0)
-        return {k: root, **columns}
+        return {k: root, **columns}, definite
 
-    def _best_tau(self, parts: Parts, i: int, x: list[Any]) -> Any:
+    def _best_tau(self, parts: Parts, i: int, x: Sequence[Any]) -> Any:
         """tau = |g| / (h |y|), g the gradient of the quadratic form at its maximum over the balls of z_i; within limits."""
-        layer, array, rest = self.problem.layers[i - 1], self.backend.array, parts[i, i]
-        y = sum(m @ x[s] for s, m in self.blocks[i - 1].items())
-        center, radius = array((layer.lower + layer.upper) / 2)[:, None] * y, array((layer.upper - layer.lower) / 2) * _sizes(y)
+        layer, numpy, rest = self.layers[i - 1], self.backend.numpy, parts[i, i]
+        y = sum(m @ x[s] for s, m in layer.blocks.items())
+        center, radius = ((layer.lower + layer.upper) / 2)[..., None] * y, (layer.upper - layer.lower) / 2 * _sizes(y)
         fixed = sum((part @ x[j] for (k, j), part in parts.items() if k == i and j < i), 0.0 * x[i])
         z = x[i]
         for _ in range(POWER):
             g = -(rest @ z + fixed)
-            z = center + (radius / (_sizes(g) + SMALLEST))[:, None] * g
-        needed = -rest.diagonal()
-        stiff = STIFF * float(abs(rest).sum(1).max())
-        tau = self.backend.numpy(_sizes(rest @ z + fixed) / (radius + SMALLEST))
-        usual = min(float(np.median(tau)), stiff)
-        return array(np.clip(tau, np.maximum(self.backend.numpy(needed), FLOOR * usual), stiff))
+            z = center + (radius / (_sizes(g) + SMALLEST))[..., None] * g
+        stiff = STIFF * numpy(abs(rest).sum(-1)).max(axis=1, keepdims=True)
+        stiff = np.where(stiff > 0, stiff, 1.0)
+        tau = numpy(_sizes(rest @ z + fixed) / (radius + SMALLEST))
+        positive = np.where(tau > 0, tau, np.nan)
+        positive[np.isnan(positive).all(axis=1)] = 1.0
+        usual = np.minimum(np.nanmedian(positive, axis=1, keepdims=True), stiff)
+        return self.backend.array(np.clip(tau, np.maximum(-numpy(_diagonal(rest)), FLOOR * usual), stiff))
 
-    def _enough_delta(self, rest: Any, t: Any) -> Array | None:
+    def _enough_delta(self, rest: Any, t: Any) -> tuple[Array, Array]:
         """delta = |g|, g the gradient of the quadratic form that is left, at its maximum over t; then raised as needed."""
         if self.separate:
-            return np.maximum(-self.backend.numpy(rest), SMALLEST)
+            return np.maximum(-self.backend.numpy(rest), SMALLEST), np.ones(self.count, bool)
         for _ in range(POWER):
             g = rest @ t
-            sizes = _sizes(g) if self.problem.norm == "linf" else 0 * _sizes(g) + (g * g).sum() ** 0.5
-            t = g / -(sizes + SMALLEST)[:, None]
-        enough = self._outweigh(rest, sizes + FLOOR * sizes.mean() + SMALLEST, 1.0)
-        if enough is None:
-            return None
-        return self.backend.numpy(enough)[: None if self.problem.norm == "linf" else 1]
+            sizes = _sizes(g) if self.norm == "linf" else 0 * _sizes(g) + _squares(g)[:, None] ** 0.5
+            t = g / -(sizes + SMALLEST)[..., None]
+        delta, enough = self._outweigh(rest, sizes + FLOOR * sizes.mean(-1)[:, None] + SMALLEST, 1.0)
+        return self.backend.numpy(delta)[:, : None if self.norm == "linf" else 1], enough
 
-    def _outweigh(self, rest: Any, diagonal: Any, margin: float) -> Any | None:
-        """`diagonal`, scaled up by no more than is needed for diag(diagonal) + rest to be positive definite (times `margin`)."""
+    def _outweigh(self, rest: Any, diagonal: Any, margin: float) -> tuple[Any, Array]:
+        """`diagonal`, scaled up by no more than is needed for diag(diagonal) + rest to be positive definite (times `margin`).
 
-        def works(inflation: float) -> bool:
-            matrix = 0.5 * (rest + rest.T)
-            _add_diagonal(matrix, diagonal * (1 + inflation))
-            return self.backend.cholesky(matrix) is not None
+        And for every problem whether that was found."""
 
-        if works(0.0):
-            return diagonal
-        high = 1e-10
-        while not works(high):
-            high *= 10
-            if not high <= LARGEST:
-                return None
+        def works(inflation: Array) -> Array:
+            matrix = 0.5 * (rest + rest.mT)
+            _add_diagonal(matrix, diagonal * self.backend.array(1 + inflation)[:, None])
+            return self.backend.cholesky(matrix)[1]
+
+        definite = works(np.zeros(self.count))
+        if definite.all():
+            return diagonal, definite
+        found, high = definite.copy(), np.full(self.count, LEAST)
+        while not found.all() and high.max() <= LARGEST:
+            found |= works(high)
+            high = np.where(found, high, 10 * high)
         low = high / 10
-        while high > 1.3 * low:
+        for _ in range(BISECTIONS):
             middle = (low * high) ** 0.5
-            low, high = (low, middle) if works(middle) else (middle, high)
-        return diagonal * (1 + margin * high)
+            good = works(middle)
+            low, high = np.where(good, low, middle), np.where(good, middle, high)
+        return diagonal * self.backend.array(1 + margin * np.where(definite, 0.0, high))[:, None], found
+
+
+@dataclass(frozen=True, eq=False)
+class _Layers:
+    """One layer of all problems."""
+
+    blocks: dict[int, Any]
+    lower: Any
+    upper: Any
+
+    def only(self, index: Array) -> _Layers:
+        return _Layers({s: m[index] for s, m in self.blocks.items()}, self.lower[index], self.upper[index])
+
+
+def _stack_layer(layers: Sequence[Layer], backend: Backend) -> _Layers:
+    blocks = {s: backend.stack([layer.blocks[s] for layer in layers]) for s in layers[0].blocks}
+    return _Layers(blocks, *(backend.array(np.stack(ends)) for ends in zip(*((v.lower, v.upper) for v in layers), strict=True)))
 
 
 def _product(left: Any, right: Any, diagonal: bool) -> Any:
-    """left @ right.T, or its diagonal alone."""
-    return (left * right).sum(-1) if diagonal and left.ndim > 1 else left * right if diagonal else left @ right.T
+    """left @ right^T, or its diagonal alone."""
+    return (left * right).sum(-1) if diagonal and left.ndim > 2 else left * right if diagonal else left @ right.mT
+
+
+def _times(matrix: Any, vector: Any) -> Any:
+    return (matrix @ vector[..., None])[..., 0]
 
 
 def _diagonal(matrix: Any) -> Any:
-    return matrix if matrix.ndim == 1 else matrix.diagonal()
+    return matrix if matrix.ndim == 2 else matrix.diagonal(0, 1, 2)
 
 
 def _add_diagonal(matrix: Any, values: Any) -> None:
-    if matrix.ndim == 1:
+    if matrix.ndim == 2:
         matrix += values
     else:
-        index = np.arange(matrix.shape[0])
-        matrix[index, index] += values
+        index = np.arange(matrix.shape[1])
+        matrix[:, index, index] += values
 
 
 def _sizes(vectors: Any) -> Any:
     return (vectors * vectors).sum(-1) ** 0.5
+
+
+def _squares(part: Any) -> Any:
+    """The sum of squares, for every problem."""
+    return (part * part).reshape(len(part), -1).sum(-1)

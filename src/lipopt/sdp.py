@@ -8,6 +8,8 @@ raised when the ascent ends with the gap still open, up to sqrt(2 n) + 1 for n v
 
 For l1 the optimum is a maximum over inputs: batches of problems that share everything but t, those with the largest path
 sums first. Multipliers found for one input prove bounds for all; an input that is settled that way is not searched.
+
+Many problems of one network (`together`) are filled up to one shape (padding.py) and solved as a batch, which keeps a GPU busy.
 """
 
 from __future__ import annotations
@@ -27,6 +29,7 @@ from .dual import Dual, Hint, Multipliers
 from .errors import LipoptError
 from .lower import alternating
 from .methods import Status, Task, UpperBound, register
+from .padding import padded, real_neurons
 from .problem import DerivativeProblem
 from .rounding import Array, up, up_float
 from .threads import blas_threads
@@ -41,6 +44,8 @@ INFLATIONS = (1e-9, 1e-6, 1e-4, 1e-3, 1e-2)  # of the multipliers, to make the d
 HYPERPLANES = 32  # to round the vectors with; fewer on problems with more than ROUNDING_WORK / HYPERPLANES coefficients
 ROUNDING_WORK = 200_000_000
 BATCH = 8  # inputs solved together for l1
+BATCH_ENTRIES = 2**28  # of the dense matrices of the duals of one batch
+SMALLEST = 1e-300  # what is divided by is kept above this
 LARGEST_BLOCK = 12_000  # order of the largest dense block of the dual: about ten such matrices are kept
 
 
@@ -61,60 +66,78 @@ class SDP:
             raise LipoptError(f"the gap must be positive, got {self.gap}")
 
     def __call__(self, task: Task) -> UpperBound:
+        return self.together([task])[0]
+
+    def together(self, tasks: Sequence[Task]) -> list[UpperBound]:
+        """The bounds of tasks of one network, solved in batches. The time is up for a batch when it is for its first task."""
         arrays = backend(self.device)
-        problem = task.problem
-        if not problem.layers:
-            return UpperBound(_linear_norm(problem))
-        if max(problem.sizes) > LARGEST_BLOCK:
-            raise LipoptError(
-                f"a layer of {max(problem.sizes)} is too wide for the SDP, which takes up to {LARGEST_BLOCK}; use 'path-sum'"
-            )
-        with blas_threads(sum(problem.sizes)) if self.device in (None, "cpu") else nullcontext():
-            if problem.norm == "l1":
-                return self._maximum_over_inputs(task, arrays)
-            network = VectorNetwork(problem, arrays)
-            case = _Case(Dual(problem, arrays), path_sum_bound(replace(problem, slack=0.0)))
-            state = self._search(network, [case], task)
-            value, proof = case.proved()
-            return _upper_bound(task, value, _rounded(network, state, task), proof, _details(case.value, state))
+        found: dict[int, UpperBound] = {}
+        for which in _batches([task.problem for task in tasks]):
+            batch = [tasks[k] for k in which]
+            with blas_threads(sum(batch[0].problem.sizes)) if self.device in (None, "cpu") else nullcontext():
+                found.update(zip(which, self._solve(batch, arrays), strict=True))
+        return [found[k] for k in range(len(tasks))]
+
+    def _solve(self, tasks: Sequence[Task], arrays: Backend) -> list[UpperBound]:
+        problems = [task.problem for task in tasks]
+        widest = max(max(problem.sizes) for problem in problems)
+        if not problems[0].layers:
+            return [UpperBound(_linear_norm(problem)) for problem in problems]
+        if widest > LARGEST_BLOCK:
+            raise LipoptError(f"a layer of {widest} is too wide for the SDP, which takes up to {LARGEST_BLOCK}; use 'path-sum'")
+        if problems[0].norm == "l1":
+            return [self._maximum_over_inputs(task, arrays) for task in tasks]
+        same = padded(problems) if len(problems) > 1 else problems
+        network, dual = VectorNetwork(same, arrays), Dual(same, arrays)
+        cases = [_Case(path_sum_bound(replace(problem, slack=0.0))) for problem in problems]
+        state = self._search(network, dual, cases, tasks[0])
+        _prove(dual, cases)
+        results = []
+        for k, (task, case) in enumerate(zip(tasks, cases, strict=True)):
+            neurons = real_neurons(task.problem, same[k])
+            proof = case.proof and replace(case.proof, tau=[case.proof.tau[i][:size] for i, size in neurons])
+            low = _rounded(network, state, k, neurons, task)
+            results.append(_upper_bound(task, case.proved, low, proof, _details(case.value, state)))
+        return results
 
     def _maximum_over_inputs(self, task: Task, arrays: Backend) -> UpperBound:
         """l1: the inputs with the largest path sums first. A proof for one holds for others too; those need no search."""
-        problem, dual = task.problem, Dual(task.problem, arrays)
+        problem, dual = task.problem, Dual([task.problem], arrays)
         sums = up(path_sum_rows(problem).sum(axis=0), problem.outputs)
         left = np.argsort(-sums, kind="stable")
         value = low = primal = 0.0
         proofs: list[Multipliers] = []
         while len(left):
-            cases = [_Case(dual, float(sums[j]), int(j), primal) for j in left[:BATCH]]
-            network = VectorNetwork(problem, arrays, left[:BATCH])
-            state = self._search(network, cases, task)
+            cases = [_Case(float(sums[j]), int(j), primal) for j in left[:BATCH]]
+            network = VectorNetwork([problem], arrays, left[:BATCH])
+            state = self._search(network, dual, cases, task)
             primal = max(primal, *(case.value for case in cases))
-            low = max(low, _rounded(network, state, task))
+            best = int(arrays.numpy(state.values).argmax())
+            low = max(low, _rounded(network, state, best, real_neurons(problem, problem), task))
             for case in sorted(cases, key=lambda case: -case.bound):
                 if sums[case.index] > value:
-                    bound, proof = case.proved(value)
-                    value = max(value, bound)
-                    if proof is not None:
-                        proofs.append(proof)
-                        sums = np.minimum(sums, proof.bounds)
+                    _prove(dual, [case], value)
+                    value = max(value, case.proved)
+                    if case.proof is not None:
+                        proofs.append(case.proof)
+                        sums = np.minimum(sums, case.proof.bounds)
             left = left[BATCH:][sums[left[BATCH:]] > value]
             if task.seconds_left <= 0:
                 value = float(np.max(sums[left], initial=value))
                 break
         return _upper_bound(task, value, low, proofs, _details(primal, state))
 
-    def _search(self, network: VectorNetwork, cases: Sequence[_Case], task: Task) -> State:
-        """Ascend until the largest bound of all cases is within the gap of the largest value; the last state."""
+    def _search(self, network: VectorNetwork, dual: Dual, cases: Sequence[_Case], task: Task) -> State:
+        """Ascend until every bound is within the gap of its value (for l1, of the largest value); the last state."""
         for state in self._states(network, task):
-            low = max(*(case.value for case in cases), float(state.values.max()))
-            for k, case in enumerate(cases):
-                case.value = low
-                if case.bound > low * (1 + self.gap):
-                    case.look(network.rows(state, k), network.vectors(state, k), self.gap)
-            high = max(case.bound for case in cases)
-            task.progress(f"sdp: value {low:.6g}, bound {high:.6g}, gap {high / max(low, 1e-300) - 1:.1e}")
-            if high <= low * (1 + self.gap):
+            values = np.maximum([case.value for case in cases], network.backend.numpy(state.values))
+            for case, value in zip(cases, values, strict=True):
+                case.value = float(values.max() if network.norm == "l1" else value)
+            _look(dual, cases, network.rows(state), network.vectors(state), self.gap)
+            worst = max(cases, key=lambda case: case.bound / max(case.value, SMALLEST))
+            gap = worst.bound / max(worst.value, SMALLEST) - 1
+            task.progress(f"sdp: value {worst.value:.6g}, bound {worst.bound:.6g}, gap {gap:.1e}")
+            if not any(case.is_open(self.gap) for case in cases):
                 break
         return state
 
@@ -129,9 +152,9 @@ class SDP:
             if task.seconds_left <= 0:
                 return
             x, ended = network.ascend(x, iterations, lambda: task.seconds_left <= 0)
-            before, state = float(state.values.max()), network.evaluate(x)
+            before, state = state.values, network.evaluate(x)
             yield state
-            if ended or float(state.values.max()) <= before * (1 + STALLED):
+            if ended or bool((state.values <= before * (1 + STALLED)).all()):
                 if rank >= enough or self.rank:
                     return
                 rank = min(2 * rank, enough)
@@ -160,41 +183,74 @@ class LipSDP:
 class _Case:
     """One problem's search (for l1, one input's): the best value and the best multipliers so far."""
 
-    dual: Dual
     path_sum: float
     index: int = 0
     value: float = 0.0
     hint: Hint | None = None
     vectors: list[Any] = field(default_factory=list)  # where the hint was found
+    proof: Multipliers | None = None
 
     @property
     def bound(self) -> float:
         """What will be proved, up to rounding."""
         return self.path_sum if self.hint is None else min(sqrt(self.hint.squares[self.index]), self.path_sum)
 
-    def look(self, rows: Array, x: list[Any], gap: float) -> None:
-        """Fit the dual at these vectors and keep the best: the farther from the optimum, the more inflation helps."""
-        latest = np.inf
-        for inflation in INFLATIONS:
-            hint = self.dual.fit(rows, x, inflation)
+    @property
+    def proved(self) -> float:
+        return self.path_sum if self.proof is None else min(self.path_sum, float(self.proof.bounds[self.index]))
+
+    def is_open(self, gap: float) -> bool:
+        return self.bound > self.value * (1 + gap)
+
+
+def _look(dual: Dual, cases: Sequence[_Case], rows: Array, x: Sequence[Any], gap: float) -> None:
+    """Fit the dual of open cases at these vectors and keep the best: the farther from the optimum, the more inflation helps."""
+    left = [k for k, case in enumerate(cases) if case.is_open(gap)]
+    latest = np.full(len(cases), np.inf)
+    for inflation in INFLATIONS:
+        if not left:
+            return
+        hints = dual.only(left).fit(rows[left], [v[left] for v in x], np.full(len(left), inflation))
+        for k, hint in zip(tuple(left), hints, strict=True):
             if hint is None:
                 continue
-            square = float(hint.squares[self.index])
-            if self.hint is None or square < self.hint.squares[self.index]:
-                self.hint, self.vectors = hint, x
-            if self.bound <= self.value * (1 + gap) or square > latest:
-                break
-            latest = square
+            case, square = cases[k], float(hint.squares[cases[k].index])
+            if case.hint is None or square < case.hint.squares[case.index]:
+                case.hint, case.vectors = hint, [v[[k]] for v in x]
+            if not case.is_open(gap) or square > latest[k]:
+                left.remove(k)
+            latest[k] = square
 
-    def proved(self, enough: float = 0.0) -> tuple[float, Multipliers | None]:
-        """A proved bound, no smaller than needed, and its multipliers; the path sum, and none, if that is better."""
-        hint = self.hint if max(self.bound, enough) < self.path_sum else None
-        while hint is not None:
-            proof = self.dual.prove(hint, max(enough, sqrt(hint.squares[self.index])))
-            if proof is not None:
-                return min(self.path_sum, float(proof.bounds[self.index])), proof
-            hint = self.dual.fit(hint.rows, self.vectors, 10 * hint.inflation) if hint.inflation < INFLATIONS[-1] else None
-        return self.path_sum, None
+
+def _prove(dual: Dual, cases: Sequence[_Case], enough: float = 0.0) -> None:
+    """Prove the bounds of the cases, none smaller than needed; the more inflation, the easier. Path sums that are better stay."""
+    left = [k for k, case in enumerate(cases) if max(case.bound, enough) < case.path_sum]
+    while left:
+        hints = {k: hint for k in left if (hint := cases[k].hint) is not None}
+        bounds = [max(enough, sqrt(hint.squares[cases[k].index])) for k, hint in hints.items()]
+        for k, proof in zip(hints, dual.only(list(hints)).prove(list(hints.values()), bounds), strict=True):
+            cases[k].proof = proof
+        left = [k for k, hint in hints.items() if cases[k].proof is None and hint.inflation < INFLATIONS[-1]]
+        if left:
+            x = [dual.backend.concatenate(list(same)) for same in zip(*(cases[k].vectors for k in left), strict=True)]
+            rows, inflation = np.stack([hints[k].rows for k in left]), np.array([10 * hints[k].inflation for k in left])
+            for k, hint in zip(left, dual.only(left).fit(rows, x, inflation), strict=True):
+                cases[k].hint = hint
+            left = [k for k in left if cases[k].hint is not None]
+
+
+def _batches(problems: Sequence[DerivativeProblem]) -> Iterator[list[int]]:
+    """The numbers of problems to solve as one batch: of similar size, in as many as fit; those without layers on their own."""
+    order = sorted(range(len(problems)), key=lambda k: (len(problems[k].layers), problems[k].neurons))
+    batch: list[int] = []
+    for k in order:
+        full = sum(problems[k].sizes) ** 2 * (len(batch) + 1) > BATCH_ENTRIES
+        if batch and (full or not problems[batch[0]].layers):
+            yield batch
+            batch = []
+        batch.append(k)
+    if batch:
+        yield batch
 
 
 def _upper_bound(task: Task, value: float, low: float, certificate: Any, details: dict[str, Any]) -> UpperBound:
@@ -213,15 +269,14 @@ def _linear_norm(problem: DerivativeProblem) -> float:
     return up_float(total, 1) if total else 0.0
 
 
-def _rounded(network: VectorNetwork, state: State, task: Task) -> float:
+def _rounded(network: VectorNetwork, state: State, k: int, neurons: list[tuple[int, int]], task: Task) -> float:
     """A lower bound on the POP: slopes on the side of random hyperplanes where the vectors are, then alternating maximization."""
     problem, numpy = task.problem, network.backend.numpy
-    k = int(numpy(state.values).argmax())
     count = max(4, min(HYPERPLANES, ROUNDING_WORK // max(1, problem.nonzeros)))
     planes = np.random.default_rng(task.seed).standard_normal((state.units[0].shape[2], count))
     slopes = []
-    for layer, y, v in zip(problem.layers, state.y, state.units[1:], strict=True):
-        same_side = (numpy(y)[:, k] @ planes) * (numpy(v)[:, k] @ planes) > 0
+    for layer, (i, size) in zip(problem.layers, neurons, strict=True):
+        same_side = (numpy(state.y[i][:size, k]) @ planes) * (numpy(state.units[i + 1][:size, k]) @ planes) > 0
         slopes.append(np.where(same_side, layer.upper[:, None], layer.lower[:, None]))
     starts = [[s[:, i] for s in slopes] for i in range(count)]
     return alternating(problem, task, starts, restarts=4)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from contextlib import AbstractContextManager, nullcontext
 from functools import cache
 from typing import Any
@@ -10,7 +11,8 @@ SMALL = 3000  # variables up to which one thread is faster than several
 
 
 @cache
-def _controller() -> Any:
+def _controller(torch: bool) -> Any:
+    """Of the libraries that are loaded, torch's or not: finding them takes milliseconds."""
     from threadpoolctl import ThreadpoolController
 
     return ThreadpoolController()
@@ -23,4 +25,4 @@ def blas_threads(variables: int) -> AbstractContextManager[Any]:
 
 def one_blas_thread() -> AbstractContextManager[Any]:
     """One BLAS thread, whatever the size: for workers that share a machine."""
-    return _controller().limit(limits=1)
+    return _controller("torch" in sys.modules).limit(limits=1)

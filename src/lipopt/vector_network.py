@@ -15,7 +15,7 @@ sqrt(|g_a| h_a |y_a|), which brings the Hessian near a multiple of the identity.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -44,17 +44,21 @@ class State:
 
 
 class VectorNetwork:
-    """A derivative problem; the variables are one flat array. For l1, a batch of problems, one for each of `columns`."""
+    """A batch of problems of the same shape; for l1, of inputs `columns` of one problem. The variables are one flat array."""
 
-    def __init__(self, problem: DerivativeProblem, backend: Backend, columns: Array | None = None) -> None:
-        self.problem, self.backend = problem, backend
+    def __init__(self, problems: Sequence[DerivativeProblem], backend: Backend, columns: Array | None = None) -> None:
+        first = problems[0]
+        self.norm, self.inputs, self.outputs, self.backend = first.norm, first.inputs, first.outputs, backend
         self.columns = columns
-        self.batch = 1 if columns is None else len(columns)
-        operator = backend.operator
-        self.blocks = [{s: operator(m) for s, m in blocks.items()} for blocks in problem.all_blocks()]
-        self.middle = [backend.array((v.lower + v.upper) / 2)[:, None, None] for v in problem.layers]
-        self.half = [backend.array((v.upper - v.lower) / 2)[:, None] for v in problem.layers]
-        self.free = [problem.inputs if columns is None else 0, *problem.sizes[1:]]
+        self.batch = len(problems) if columns is None else len(columns)
+        every = [problem.all_blocks() for problem in problems]
+        self.blocks = [{s: backend.operator([blocks[i][s] for blocks in every]) for s in part} for i, part in enumerate(every[0])]
+        ends = [
+            np.stack([(v.lower, v.upper) for v in layer], axis=-1) for layer in zip(*(p.layers for p in problems), strict=True)
+        ]
+        self.middle = [backend.array((lower + upper) / 2)[..., None] for lower, upper in ends]
+        self.half = [backend.array((upper - lower) / 2) for lower, upper in ends]
+        self.free = [first.inputs if columns is None else 0, *first.sizes[1:]]
 
     def start(self, rank: int, seed: int) -> Any:
         """Random unit vectors, as one flat array."""
@@ -95,7 +99,7 @@ class VectorNetwork:
         for _ in range(iterations):
             state = self.evaluate(x)
             along = [g / (_sizes(g) + SMALLEST)[..., None] for g in state.gradients]
-            x = self._flat([state.gradients[0] if self.problem.norm == "l2" else along[0], *along[1:]])
+            x = self._flat([state.gradients[0] if self.norm == "l2" else along[0], *along[1:]])
         return x
 
     def ascend(self, x: Any, iterations: int, stop: Callable[[], bool]) -> tuple[Any, bool]:
@@ -107,17 +111,18 @@ class VectorNetwork:
         sizes = [_sizes(g) for g in state.gradients]
         return [sizes[0], *(g * h * y for g, h, y in zip(sizes[1:], self.half, state.y_sizes, strict=True))]
 
-    def vectors(self, state: State, k: int = 0) -> list[Any]:
-        """t and z of problem k of the batch, by source."""
+    def vectors(self, state: State) -> list[Any]:
+        """t and z, by source, as arrays (problems, n, rank)."""
         parts = zip(self.middle, self.half, state.y, state.y_sizes, state.units[1:], strict=True)
-        return [state.units[0][:, k], *((m * y + (h * size)[..., None] * v)[:, k] for m, h, y, size, v in parts)]
+        z = [m * y + (h * size)[..., None] * v for m, h, y, size, v in parts]
+        return [x.swapaxes(0, 1) for x in (state.units[0], *z)]
 
-    def rows(self, state: State, k: int = 0) -> Array:
-        """The weights of the rows of C in problem k: their shares of the sum for l1, otherwise 1."""
-        if self.problem.norm != "l1":
-            return np.ones(self.problem.outputs)
-        shares = self.backend.numpy(_sizes(state.outputs)[:, k] / state.values[k])
-        return np.maximum(shares, SMALLEST_SHARE) / np.maximum(shares, SMALLEST_SHARE).sum()
+    def rows(self, state: State) -> Array:
+        """The weights of the rows of C in every problem: their shares of the sum for l1, otherwise 1."""
+        if self.norm != "l1":
+            return np.ones((self.batch, self.outputs))
+        shares = np.maximum(self.backend.numpy(_sizes(state.outputs) / state.values).T, SMALLEST_SHARE)
+        return np.asarray(shares / shares.sum(axis=1, keepdims=True))
 
     def _loss(self, x: Any) -> tuple[float, Any]:
         """- log |C X|, summed over the batch, and its gradient."""
@@ -127,10 +132,10 @@ class VectorNetwork:
         parts = []
         for i, (g, f, u, length) in enumerate(zip(state.gradients, factors, state.units, lengths, strict=True)):
             g = f * g / state.values[:, None]
-            if i > 0 or self.problem.norm == "linf":
+            if i > 0 or self.norm == "linf":
                 parts.append(((g * u).sum(-1)[..., None] * u - g) / length)
-            elif self.problem.norm == "l2":
-                parts.append(((g * u).sum() * u - g) / (length * length).sum() ** 0.5)
+            elif self.norm == "l2":
+                parts.append(((g * u).sum(-1).sum(0)[:, None] * u - g) / (length * length).sum(0) ** 0.5)
             else:
                 parts.append(u)
         return -float(self.backend.log(state.values).sum()), self._flat(parts)
@@ -140,35 +145,33 @@ class VectorNetwork:
         scaled = []
         for i, (u, w) in enumerate(zip(state.units, self.weights(state), strict=True)):
             w = w / state.values
-            length = (w + FLOOR * w.mean() + SMALLEST) ** 0.5
-            scaled.append(u if i == 0 and self.problem.norm != "linf" else u * length[..., None])
+            length = (w + FLOOR * w.mean(0) + SMALLEST) ** 0.5
+            scaled.append(u if i == 0 and self.norm != "linf" else u * length[..., None])
         return self._flat(scaled)
 
     def _directions(self, t: Any) -> Any:
-        if self.problem.norm == "linf":
+        if self.norm == "linf":
             return t / (_sizes(t) + SMALLEST)[..., None]
-        if self.problem.norm == "l2":
-            return t / (t * t).sum() ** 0.5
-        fixed = np.zeros((self.problem.inputs, self.batch, t.shape[2]))
+        if self.norm == "l2":
+            return t / (t * t).sum(-1).sum(0)[:, None] ** 0.5
+        fixed = np.zeros((self.inputs, self.batch, t.shape[2]))
         fixed[self.columns, np.arange(self.batch), 0] = 1.0
         return self.backend.array(fixed)
 
     def _norms(self, outputs: Any) -> Any:
-        return _sizes(outputs).sum(0) if self.problem.norm == "l1" else (outputs * outputs).sum(-1).sum(0) ** 0.5
+        return _sizes(outputs).sum(0) if self.norm == "l1" else (outputs * outputs).sum(-1).sum(0) ** 0.5
 
     def _output_directions(self, outputs: Any) -> Any:
-        if self.problem.norm == "l1":
+        if self.norm == "l1":
             return outputs / (_sizes(outputs) + SMALLEST)[..., None]
         return outputs / (self._norms(outputs)[..., None] + SMALLEST)
 
     def _apply(self, blocks: Any, values: list[Any]) -> Any:
-        total = sum(m @ values[s].reshape(values[s].shape[0], -1) for s, (m, _) in blocks.items())
-        return total.reshape(total.shape[0], self.batch, -1)
+        return sum(_times(m, values[s]) for s, (m, _) in blocks.items())
 
     def _apply_transposed(self, blocks: Any, g: Any, gradients: list[Any]) -> None:
-        flat = g.reshape(g.shape[0], -1)
         for s, (_, m) in blocks.items():
-            gradients[s] = gradients[s] + (m @ flat).reshape(gradients[s].shape)
+            gradients[s] = gradients[s] + _times(m, g)
 
     def _views(self, x: Any) -> list[Any]:
         """The vectors of t (none if it is fixed) and of every layer."""
@@ -178,6 +181,13 @@ class VectorNetwork:
 
     def _flat(self, parts: list[Any]) -> Any:
         return self.backend.concatenate([p[:n].reshape(-1) for p, n in zip(parts, self.free, strict=True)])
+
+
+def _times(matrix: Any, vectors: Any) -> Any:
+    """One matrix for all problems, or (problems, n, m), one for each."""
+    if matrix.ndim == 3:
+        return (matrix @ vectors.swapaxes(0, 1)).swapaxes(0, 1)
+    return (matrix @ vectors.reshape(len(vectors), -1)).reshape(matrix.shape[0], *vectors.shape[1:])
 
 
 def _sizes(vectors: Any) -> Any:
