@@ -1,6 +1,6 @@
-"""Batch runs: what sharing saves, what a problem costs, and how much faster two workers are than one.
+"""Batch runs: what sharing saves, what a problem costs, and how much faster two workers are than one, or a GPU with batches.
 
-    python benchmarks/batch.py sharing | cost | workers
+    python benchmarks/batch.py sharing | cost | workers | device [--device cuda]
 
 `sharing` and `cost` count CPU seconds on one thread, which a busy machine disturbs little; `workers` needs two idle cores.
 """
@@ -10,7 +10,7 @@ from __future__ import annotations
 import argparse
 import itertools
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -20,7 +20,11 @@ import lipopt
 from lipopt.baselines import PathSum
 from lipopt.batch import METHOD, local_bounds
 from lipopt.demo import digits, example
-from lipopt.local import Ask, Row, answer
+from lipopt.domain import Ball
+from lipopt.local import Ask, Row, answers
+from lipopt.methods import Task, UpperBound
+from lipopt.presolve import presolve, split_rows
+from lipopt.problem import derivative_problem, output_matrix, slope_ranges
 from lipopt.threads import one_blas_thread
 
 
@@ -29,7 +33,7 @@ def solve(network: lipopt.Network, asks: Sequence[Ask], points: Iterable[Any], l
     start = time.process_time()
     with one_blas_thread():
         cases = itertools.product(enumerate(zip(points, labels, strict=True)), asks)
-        rows = [row for (k, (x, y)), ask in cases for row in answer(network, ask, k, x, int(y))]
+        rows = [row for (k, (x, y)), ask in cases for row in answers(network, ask, [(k, x, int(y))])]
     return (time.process_time() - start) / len(rows), rows
 
 
@@ -81,7 +85,33 @@ def workers() -> None:
     print(f"ratio {seconds[1] / seconds[2]:.2f}")
 
 
+def device(name: str) -> None:
+    """320 problems (16 digits x 2 radii x 10 outputs, the pruned MNIST network): their SDPs one by one, and as batches."""
+    network, (images, _) = example("pruned"), digits()
+    outputs = output_matrix(network, "all", None)
+    balls = [Ball(x, radius, (0.0, 1.0)) for x in images[:16] for radius in (0.01, 0.05)]
+    whole = [presolve(derivative_problem(network, slope_ranges(network, ball), "linf", outputs)) for ball in balls]
+    tasks = [Task(problem, problem) for ball in whole for problem in split_rows(ball)]
+    sdp = replace(METHOD, device=name)
+    sdp.together(tasks[:2])  # starts the device
+    ways: dict[str, Callable[[], Sequence[UpperBound | Row]]] = {
+        "no device": lambda: [METHOD(task) for task in tasks],
+        f"{name}, one by one": lambda: [sdp(task) for task in tasks],
+        f"{name}, batches": lambda: sdp.together(tasks),
+        f"{name}, all of `lipopt local`": lambda: local_bounds(network, images[:16], (0.01, 0.05), clip=(0, 1), method=sdp),
+    }
+    for way, solve_all in ways.items():
+        start = time.perf_counter()
+        with one_blas_thread():
+            found = solve_all()
+        print(f"{way}: {(time.perf_counter() - start) / len(found):.4f} s a problem", flush=True)
+        values = [each.value if isinstance(each, UpperBound) else each.upper for each in found]
+        print(f"    mean bound {np.mean(values):.4f}", flush=True)
+
+
 if __name__ == "__main__":
     parser = argparse.ArgumentParser()
-    parser.add_argument("what", choices=["sharing", "cost", "workers"])
-    {"sharing": sharing, "cost": cost, "workers": workers}[parser.parse_args().what]()
+    parser.add_argument("what", choices=["sharing", "cost", "workers", "device"])
+    parser.add_argument("--device", default="cuda", help="torch device")
+    options = parser.parse_args()
+    {"sharing": sharing, "cost": cost, "workers": workers, "device": lambda: device(options.device)}[options.what]()

@@ -26,7 +26,7 @@ from lipopt.batch import Questions
 from lipopt.cli import main
 from lipopt.data import check_points, read_labels, read_points
 from lipopt.demo import digits, example
-from lipopt.local import RADIUS, Ask, Row, answer, certified_radius
+from lipopt.local import RADIUS, Ask, Row, answers, certified_radius
 from lipopt.lower import jacobians, slopes_at
 from lipopt.methods import Task, UpperBound
 from lipopt.problem import output_matrix, slope_ranges
@@ -91,9 +91,8 @@ def seeds_of(network, points, number: int) -> list[int]:
             found.append(task.seed)
             return UpperBound(1e9)
 
-    answer(
-        network, Ask((0.1,), Listen(), margins="all", samples=20), number, points[number], int(network(points[number]).argmax())
-    )
+    label = int(network(points[number]).argmax())
+    answers(network, Ask((0.1,), Listen(), margins="all", samples=20), [(number, points[number], label)])
     return found
 
 
@@ -211,7 +210,41 @@ def test_a_problem_that_fails_leaves_a_row(network, points) -> None:
     assert rows[3].certified is None
     (radius,) = summarize(rows, 4).radii
     assert (radius.failed, radius.points) == (1, 3)
-    assert all(row.error.startswith("TypeError") for row in answer(network, Ask((0.1,), SDP(), samples="x"), 0, points[0], None))
+    assert all(
+        row.error.startswith("TypeError") for row in answers(network, Ask((0.1,), SDP(), samples="x"), [(0, points[0], None)])
+    )
+
+
+@pytest.mark.parametrize("options", [{"margins": "all", "certify": True}, {"certified_radius": True}, {"norm": "l2"}])
+def test_a_device_solves_points_together(network, points, options, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("torch")
+    batches = []
+    solve = SDP.together
+    monkeypatch.setattr(SDP, "together", lambda self, tasks: batches.append(len(tasks)) or solve(self, tasks))
+    alone = local_bounds(network, points, (0.05, 0.4), samples=20, **options)
+    assert set(batches) == {1}
+    together = local_bounds(network, points, (0.05, 0.4), samples=20, method=SDP(gap=1e-3, device="cpu"), **options)
+    assert max(batches) > 1
+    for a, b in zip(alone, together, strict=True):
+        assert (a.point, a.question, a.label, a.margin, a.lower) == (b.point, b.question, b.label, b.margin, b.lower)
+        assert b.error is None
+        assert b.radius == pytest.approx(a.radius, rel=2e-3)
+        assert (a.upper is None) == (b.upper is None)
+        assert a.upper is None or b.upper == pytest.approx(a.upper, rel=2e-3)
+
+
+def test_a_batch_that_fails_is_solved_one_by_one(network, points, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("torch")
+    solve = SDP.together
+
+    def no_memory(self: SDP, tasks: list[Task]) -> list[UpperBound]:
+        if len(tasks) > 1:
+            raise RuntimeError("out of memory")
+        return solve(self, tasks)
+
+    monkeypatch.setattr(SDP, "together", no_memory)
+    rows = local_bounds(network, points[:4], 0.1, samples=20, method=SDP(gap=1e-3, device="cpu"))
+    assert all(row.upper > 0 and row.error is None for row in rows)
 
 
 def test_a_deadly_point_costs_no_other(network, points) -> None:

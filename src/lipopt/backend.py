@@ -97,7 +97,8 @@ def _torch(device: str) -> Backend:
         coordinates = sp.coo_array(matrix, dtype=np.float64)
         index = torch.from_numpy(np.stack(coordinates.coords).astype(np.int64))
         values = torch.from_numpy(coordinates.data.copy())
-        return torch.sparse_coo_tensor(index, values, size=matrix.shape, check_invariants=False, **options).coalesce()
+        with torch.sparse.check_sparse_tensor_invariants(enable=False):
+            return torch.sparse_coo_tensor(index, values, size=matrix.shape, **options).coalesce()
 
     def cholesky(matrices: Any) -> tuple[Any, Array]:
         roots, info = torch.linalg.cholesky_ex(matrices)

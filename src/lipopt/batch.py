@@ -2,7 +2,8 @@
 
 A point is solved as a whole, in one place (local.py); chunks of points are spread over workers (engines.py); rows are appended
 to a file as they come (records.py). Every problem has a seed of its own and every worker one BLAS thread, so neither the
-number of workers nor the order changes a row, but for its seconds and what a time limit cuts off.
+number of workers nor the order changes a row, but for its seconds and what a time limit cuts off. (On a device, the rows of a
+chunk are solved as one batch, and their last digits depend on what else is in it.)
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ from .sdp import SDP
 
 METHOD = SDP(gap=1e-3)  # ten times looser than for one problem: most problems need half the time
 LARGEST_CHUNK = 64  # rows: seconds of work or more, where a task costs milliseconds to schedule
+LARGEST_BATCH = 256  # rows, where those of a chunk are solved together
 CHUNKS_PER_WORKER = 8
 SORTED = 10_000  # points up to which the work is estimated: with more, the last chunks are a small part of the run anyway
 LARGEST_ARRAY = 2**23  # numbers, when all points are evaluated
@@ -177,7 +179,11 @@ class Questions:
             parts = _parts(self.network, self.points[left])
             work = np.concatenate([unknown_slopes(self.network, part, largest) for part in parts])
             left = left[np.argsort(-work, kind="stable")]
-        size = max(1, min(len(left) // (CHUNKS_PER_WORKER * max(1, workers)), LARGEST_CHUNK // self.rows_per_point))
+        if self.ask.batched:
+            size = LARGEST_BATCH // self.rows_per_point
+        else:
+            size = min(len(left) // (CHUNKS_PER_WORKER * max(1, workers)), LARGEST_CHUNK // self.rows_per_point)
+        size = max(1, size)
         label = [None] * len(self.points) if self.labels is None else [int(y) for y in self.labels]
         return [
             [(self.first + int(k), self.points[k], label[k]) for k in left[start : start + size]]

@@ -340,7 +340,9 @@ def local(
     seed: SeedOption = 0,
     samples: Annotated[int, typer.Option("--samples", help="random points for the lower bound")] = 200,
     certificates: Annotated[Path | None, typer.Option("--certificates", help="folder for a certificate of every row")] = None,
-    jobs: Annotated[int | None, typer.Option("--jobs", "-j", help="processes  [default: one per core]")] = None,
+    jobs: Annotated[
+        int | None, typer.Option("--jobs", "-j", help="processes  [default: one per core, one with --device]")
+    ] = None,
     cluster: Annotated[str | None, typer.Option("--cluster", metavar="ADDRESS", help="Dask scheduler, tcp://host:8786")] = None,
     resume: Annotated[bool, typer.Option("--resume", help="go on with the file of a run that ended early")] = False,
     plot: Annotated[Path | None, typer.Option("--plot", help="picture of the histograms, such as .png")] = None,
@@ -383,7 +385,7 @@ def local(
     if points is not None:
         questions = questions.only(*_pair(points, "--points", int, ":"))
     try:
-        with engine(jobs or cpu_count(), cluster) as where, rows_progress(quiet) as progress:
+        with engine(jobs or (1 if device else cpu_count()), cluster) as where, rows_progress(quiet) as progress:
             questions.write(results, where, resume, progress)
     except KeyboardInterrupt:
         print("lipopt: interrupted; the same command with --resume goes on", file=sys.stderr)

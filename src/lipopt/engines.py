@@ -18,12 +18,10 @@ from typing import Any, TypeAlias
 from warnings import catch_warnings
 
 from .errors import LipoptError
-from .local import Ask, Row, answer, unanswered
+from .local import Ask, Point, Row, answers, unanswered
 from .network import Network
-from .rounding import Array
 from .threads import one_blas_thread
 
-Point: TypeAlias = tuple[int, Array, int | None]  # its number, itself, its label
 Chunk: TypeAlias = Sequence[Point]
 DIED = "the worker died while solving this point, more than once; it may need more memory than there is"
 CONNECT = 10.0  # seconds until a cluster has to answer
@@ -42,7 +40,7 @@ def _solve(network: Network | None, ask: Ask, chunk: Chunk) -> list[Row]:
     network = network or _network
     assert network is not None
     with one_blas_thread():
-        return [row for number, point, label in chunk for row in answer(network, ask, number, point, label)]
+        return answers(network, ask, chunk)
 
 
 @dataclass(frozen=True)
@@ -86,7 +84,7 @@ class Processes:
         try:
             return next(iter(self._parallel(network, ask, {0: [point]})))[1]
         except TerminatedWorkerError:
-            return unanswered(network, ask, point[0], point[1], point[2], DIED)
+            return unanswered(network, ask, point, DIED)
 
     def _parallel(self, network: Network, ask: Ask, chunks: dict[int, Chunk]) -> Iterator[tuple[int, list[Row]]]:
         from joblib import Parallel, delayed, parallel_config
@@ -168,7 +166,7 @@ class Cluster:
             elif len(chunk) > 1:
                 queue += [[point] for point in chunk]
             else:
-                yield unanswered(network, ask, *chunk[0], DIED)
+                yield unanswered(network, ask, chunk[0], DIED)
 
     def close(self) -> None:
         """Leave the cluster; it goes on."""

@@ -1,10 +1,11 @@
-"""Local bounds at one point: all that is asked about it, with the work that the questions share done once.
+"""Local bounds at some points: all that is asked about them, with the work that the questions share done once.
 
 In a convex domain f_i - f_j changes by at most L |x' - x|, L its Lipschitz constant there. So the class i at x is kept in
 the whole linf ball of radius R around x if  f_i(x) - f_j(x) > R L_j(R)  for all j, L_j(R) a bound for f_i - f_j over that ball.
 As L_j grows with the ball, a bound for one radius holds for every smaller one.
 
-Intervals, presolve and sampled gradients belong to the ball: all outputs and margins share them.
+Intervals, presolve and sampled gradients belong to the ball: all outputs and margins share them. On a device, the SDPs of all
+points that are given together are solved as one batch.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias, TypeVar
 
 import numpy as np
 import scipy.sparse as sp
@@ -33,11 +34,14 @@ from .presolve import presolve, split_rows
 from .problem import Norm, derivative_problem, output_matrix, slope_ranges
 from .readers import load
 from .rounding import Array, up_float
+from .sdp import SDP
 
+Point: TypeAlias = tuple[int, Array, int | None]  # its number, itself, its label
 Question: TypeAlias = int | tuple[int, int]  # an output, or the difference of two
 Margins: TypeAlias = Literal["all", "runner-up"]
 RADIUS = "certified radius"
 STEPS = 12  # radii tried for a certified radius
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -77,6 +81,11 @@ class Ask:
     seed: int = 0
     certificates: str | None = None  # the folder to write certificates to
 
+    @property
+    def batched(self) -> SDP | None:
+        """The SDP, if it runs on a device, where many problems are solved as one batch."""
+        return self.method if isinstance(self.method, SDP) and self.method.device is not None else None
+
     def questions(self, outputs: Array, label: int | None) -> list[Question]:
         """The outputs or margins to bound, at a point with these outputs."""
         if self.margins is None or label is None:
@@ -90,23 +99,47 @@ class Ask:
         return len(self.radii) * each + (self.largest is not None)
 
 
+@dataclass(frozen=True, eq=False)
+class _Problem:
+    """A row that lacks its upper bound, and how to get it."""
+
+    row: Row
+    task: Task
+    method: Method
+    prove: Callable[[list[UpperBound]], Certificate]
+
+
 @QUIET
-def answer(network: Network, ask: Ask, number: int, point: Array, label: int | None) -> list[Row]:
-    """All rows of one point. What fails leaves rows that say why."""
-    questions = ask.questions(network.forward(point), label)
+def answers(network: Network, ask: Ask, points: Sequence[Point]) -> list[Row]:
+    """All rows of some points. What fails leaves rows that say why."""
+    sdp = ask.batched
+    if len(points) > 1 and sdp is None:
+        return [row for point in points for row in answers(network, ask, [point])]
+    items: list[Row | _Problem] = []
+    for number, point, label in points:
+        questions = ask.questions(network.forward(point), label)
+        for radius in ask.radii:
+            ball, blanks = Ball(point, radius, ask.clip), _blanks(ask, questions, radius, number, label)
+            items += _or_error(blanks, partial(_prepared, network, ask, ball, questions, blanks))
+        if ask.largest is not None:
+            blank = _blank_radius(ask, number, label)
+            items += _or_error([blank], partial(_radius_row, network, ask, point, blank))
+    batch = [item for item in items if isinstance(item, _Problem) and item.method is sdp]
+    found = {} if sdp is None else _solved_together(sdp, _deadline(ask, len(batch)), batch)
     rows: list[Row] = []
-    for radius in ask.radii:
-        ball, blanks = Ball(point, radius, ask.clip), _blanks(ask, questions, radius, number, label)
-        rows += _or_error(blanks, partial(_ball_rows, network, ask, ball, questions, blanks))
-    if ask.largest is not None:
-        blank = _blank_radius(ask, number, label)
-        rows += _or_error([blank], partial(_radius_row, network, ask, point, blank))
+    for item in items:
+        if isinstance(item, Row):
+            rows.append(item)
+        else:
+            blank = replace(item.row, lower=None, pop_lower=None)
+            rows += _or_error([blank], partial(_solved, ask, item, found.get(item)))
     return rows
 
 
-def unanswered(network: Network, ask: Ask, number: int, point: Array, label: int | None, reason: str) -> list[Row]:
+def unanswered(network: Network, ask: Ask, point: Point, reason: str) -> list[Row]:
     """The rows of a point that could not be solved at all."""
-    questions = ask.questions(network.forward(point), label)
+    number, x, label = point
+    questions = ask.questions(network.forward(x), label)
     rows = [row for radius in ask.radii for row in _blanks(ask, questions, radius, number, label)]
     rows += [] if ask.largest is None else [_blank_radius(ask, number, label)]
     return [replace(row, error=reason) for row in rows]
@@ -160,8 +193,8 @@ def unknown_slopes(network: Network, points: Array, radius: float) -> Array:
     return count
 
 
-def _or_error(blanks: Sequence[Row], solve: Callable[[], list[Row]]) -> list[Row]:
-    """The solved rows, or the blank ones with the reason why they could not be solved."""
+def _or_error(blanks: Sequence[Row], solve: Callable[[], Sequence[T]]) -> Sequence[T | Row]:
+    """What was solved, or the blank rows with the reason why they could not be solved."""
     try:
         return solve()
     except Exception as error:
@@ -183,42 +216,53 @@ def _words(question: Question) -> str:
     return f"margin {question[0]} - {question[1]}" if isinstance(question, tuple) else f"output {question}"
 
 
-def _ball_rows(network: Network, ask: Ask, ball: Ball, questions: Sequence[Question], blanks: Sequence[Row]) -> list[Row]:
+def _prepared(network: Network, ask: Ask, ball: Ball, questions: Sequence[Question], blanks: Sequence[Row]) -> list[_Problem]:
+    """All rows of one ball, with their lower bounds.
+
+    To certify, the path sum is enough where it proves the margin, or where some lower bound shows that nothing can."""
     start = time.perf_counter()
     outputs = _rows(network, questions)
     tasks = _tasks(network, ask, ball, outputs)
     samples = sample_rows(network, outputs, ask.norm, ball, ask.samples, _seed(ask, blanks[0].point, questions[0]))
     margins = _margins(network, ball, questions) if ask.margins else [None] * len(questions)
-    prepared: list[tuple[Row, Task]] = []
-    for question, blank, task, margin, best in zip(questions, blanks, tasks, margins, samples, strict=True):
-        task = replace(task, seed=_seed(ask, blank.point, question))
+    problems: list[_Problem] = []
+    for k, (question, row, task, margin, best) in enumerate(zip(questions, blanks, tasks, margins, samples, strict=True)):
+        task = replace(task, seed=_seed(ask, row.point, question))
         lower = 0.0 if best is None else best.value
         pop = max(lower, float(pop_lower_bound(task.problem, task, best)))
-        prepared.append((replace(blank, margin=margin, lower=lower, pop_lower=pop), replace(task, pop_lower=pop)))
-    hopeless = any(row.margin is not None and ball.radius * task.pop_lower >= row.margin for row, task in prepared)
+        row, task = replace(row, margin=margin, lower=lower, pop_lower=pop), replace(task, pop_lower=pop)
+        problems.append(_Problem(row, task, ask.method, partial(certify, network, outputs[[k], :], ball, [task])))
+    if ask.certify:
+        hopeless = any(p.row.margin is not None and ball.radius * p.task.pop_lower >= p.row.margin for p in problems)
+        enough = [hopeless or _kept(p.row.margin or 0.0, ball.radius, path_sum_bound(p.task.problem)) for p in problems]
+        problems = [replace(p, method=PathSum()) if simple else p for p, simple in zip(problems, enough, strict=True)]
     shared = (time.perf_counter() - start) / len(questions)
-    rows: list[Row] = []
-    for k, (row, task) in enumerate(prepared):
-        row, task = replace(row, seconds=shared), replace(task, deadline=_deadline(ask))
-        prove = partial(certify, network, outputs[[k], :], ball, [task])
-        rows += _or_error([replace(row, lower=None, pop_lower=None)], partial(_solved, ask, row, task, hopeless, prove))
-    return rows
+    return [replace(p, row=replace(p.row, seconds=shared)) for p in problems]
 
 
-def _solved(ask: Ask, row: Row, task: Task, hopeless: bool, prove: Callable[[list[UpperBound]], Certificate]) -> list[Row]:
-    """The row with its upper bound. To certify, the path sum is enough where it proves the margin, or where nothing can."""
+def _solved_together(sdp: SDP, deadline: float | None, batch: Sequence[_Problem]) -> dict[_Problem, tuple[UpperBound, float]]:
+    """The bounds of a batch, and the seconds of each. None if it fails: then each alone will tell why."""
     start = time.perf_counter()
-    method = ask.method
-    if ask.certify and (hopeless or _kept(row.margin or 0.0, row.radius, path_sum_bound(task.problem))):
-        method = PathSum()
-    found = method(task)
+    try:
+        found = sdp.together([replace(problem.task, deadline=deadline) for problem in batch])
+    except Exception:
+        return {}
+    seconds = (time.perf_counter() - start) / max(1, len(batch))
+    return {problem: (bound, seconds) for problem, bound in zip(batch, found, strict=True)}
+
+
+def _solved(ask: Ask, problem: _Problem, known: tuple[UpperBound, float] | None) -> list[Row]:
+    """The row with its upper bound, solved alone if it is not known, and with its certificate."""
+    row, task, method = problem.row, replace(problem.task, deadline=_deadline(ask)), problem.method
+    start = time.perf_counter()
+    found, seconds = known or (method(task), 0.0)
     if not np.isfinite(found.value):
         raise LipoptError(f"the bound of method '{method.name}' overflows; rescale the network")
     if found.value < task.pop_lower:
         raise RuntimeError(f"method '{method.name}' gave {found.value} below {task.pop_lower}, a lower bound: please report this")
     upper, file = found.value, None
     if ask.certificates is not None:
-        certificate, file = prove([found]), Path(ask.certificates) / _file_name(row)
+        certificate, file = problem.prove([found]), Path(ask.certificates) / _file_name(row)
         certificate.save(file)
         upper = certificate.bound
     solved = replace(
@@ -228,7 +272,7 @@ def _solved(ask: Ask, row: Row, task: Task, hopeless: bool, prove: Callable[[lis
         certified=None if row.margin is None or ask.norm != "linf" else _kept(row.margin, row.radius, upper),
         method=method.name,
         status=found.status,
-        seconds=row.seconds + time.perf_counter() - start,
+        seconds=row.seconds + seconds + time.perf_counter() - start,
         certificate=None if file is None else str(file),
     )
     return [solved]
@@ -319,8 +363,8 @@ def _tasks(network: Network, ask: Ask, ball: Ball, outputs: sp.csr_array) -> lis
     return [Task(r, p) for r, p in zip(split_rows(raw), split_rows(presolve(raw)), strict=True)]
 
 
-def _deadline(ask: Ask) -> float | None:
-    return None if ask.time_limit is None else time.monotonic() + ask.time_limit
+def _deadline(ask: Ask, problems: int = 1) -> float | None:
+    return None if ask.time_limit is None else time.monotonic() + problems * ask.time_limit
 
 
 def _seed(ask: Ask, point: int, question: Question) -> int:
