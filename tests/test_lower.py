@@ -1,12 +1,17 @@
 """Lower bounds: they are attained by points, and kinks do not fool them."""
 
+from fractions import Fraction
+
 import numpy as np
 import pytest
+import scipy.sparse as sp
 import torch
 from hypothesis import given, settings
 from strategies import SEEDS, Question, questions
 
 import lipopt
+from lipopt.lower import pop_value
+from lipopt.problem import DerivativeProblem, Layer
 
 
 @given(questions())
@@ -66,3 +71,22 @@ def test_against_torch_gradients() -> None:
     x = torch.tensor(low.point, dtype=torch.float64, requires_grad=True)
     (gradient,) = torch.autograd.grad(module(x).sum(), x)
     assert low.lower == pytest.approx(gradient.abs().sum().item(), rel=1e-6)
+
+
+@pytest.mark.parametrize(("norm", "outputs"), [("linf", 1), ("linf", 3), ("l1", 2), ("l2", 1)])
+def test_deep_networks_have_a_lower_bound_too(norm: str, outputs: int) -> None:
+    """Where paths cancel beyond float64's last digit: close to the value in exact arithmetic, and not above it."""
+    rng = np.random.default_rng(3)
+    weights = [rng.standard_normal((20, 20)) / np.sqrt(20) for _ in range(40)]
+    layers = tuple(Layer({i: w}, np.zeros(20), np.ones(20), i + 1, np.arange(20)) for i, w in enumerate(weights))
+    problem = DerivativeProblem(norm, 20, layers, {40: sp.csr_array(rng.standard_normal((outputs, 20)))})
+    slopes = [rng.integers(0, 2, (20, 1)).astype(float) for _ in layers]
+    exact = np.frompyfunc(Fraction, 1, 1)
+    gradients = [np.full((n, outputs), Fraction(0)) for n in problem.sizes]
+    for i, blocks in reversed(list(enumerate(problem.all_blocks(), start=1))):
+        through = exact(np.eye(outputs)) if i == len(problem.sizes) else exact(slopes[i - 1]) * gradients[i]
+        for source, matrix in blocks.items():
+            gradients[source] += exact(matrix.toarray() if sp.issparse(matrix) else matrix).T @ through
+    sizes = abs(gradients[0])
+    value = {"linf": sizes.sum(axis=0).max(), "l1": sizes.sum(axis=1).max(), "l2": float((sizes**2).sum()) ** 0.5}[norm]
+    assert float(value) * (1 - 1e-6) <= pop_value(problem, slopes) <= value

@@ -16,6 +16,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from decimal import Decimal, localcontext
 
 import numpy as np
 import scipy.sparse as sp
@@ -32,6 +33,9 @@ BATCH = 2**22  # entries of the largest array of one batch
 ENUMERATE = 14  # neurons up to which the POP is enumerated
 STARTS, ROUNDS, PROPOSALS = 16, 30, 12  # of the hill climb
 NEAR = 1e-9  # how close to a kink, relative to the layer's size, counts as on it
+LOSS = 1e-3  # what rounding may take of a value before it is computed in decimals
+DIGITS = 24  # of a sum without cancellation
+DECIMAL_WORK = 1_000_000  # coefficients times outputs: a second
 SAFETY = 1e-9  # relative margin of the floating-point evaluation of slopes
 
 
@@ -302,14 +306,37 @@ def alternating(problem: DerivativeProblem, task: Task, starts: Sequence[Sequenc
 
 
 def pop_value(problem: DerivativeProblem, slopes: Sequence[Array]) -> float:
-    """The POP's objective at one choice of slopes (columns of one), lowered by its rounding error."""
+    """The POP's objective at one choice of slopes (columns of one), lowered by its rounding error.
+
+    In a deep network that error may be larger than the value; then it is computed again, in decimals."""
     value = float(jacobian_norms(_problem_jacobians(problem, slopes), problem.norm)[0])
     count = sum(
         sum(terms(m.T.tocsr() if sp.issparse(m) else m.T) + 2 for m in blocks.values()) for blocks in problem.all_blocks()
     )
-    absolute = jacobian_norms(_problem_jacobians(problem, slopes, absolute=True), problem.norm)[0]
-    error = 2 * gamma(count + problem.inputs + problem.outputs + 20) * float(np.sqrt(problem.outputs)) * float(absolute)
+    absolute = float(
+        jacobian_norms(_problem_jacobians(problem, slopes, absolute=True), problem.norm)[0] * np.sqrt(problem.outputs)
+    )
+    roundings = count + problem.inputs + problem.outputs + 20
+    error = 2 * gamma(roundings) * absolute
+    if error > LOSS * value > 0 and np.isfinite(absolute) and problem.nonzeros * problem.outputs <= DECIMAL_WORK:
+        digits = DIGITS + int(np.log10(absolute / value))
+        value = float(jacobian_norms(_jacobian_in_decimals(problem, slopes, digits), problem.norm)[0])
+        error = 2 * (gamma(roundings) * value + roundings * absolute * 10.0 ** (1 - digits))
     return max(0.0, value - error - problem.slack)
+
+
+def _jacobian_in_decimals(problem: DerivativeProblem, slopes: Sequence[Array], digits: int) -> Array:
+    """J for one choice of slopes, computed with that many digits; (outputs, inputs, 1)."""
+    exact = np.frompyfunc(Decimal, 1, 1)  # every float64 is a decimal number
+    blocks = [{s: exact(m.toarray() if sp.issparse(m) else m) for s, m in part.items()} for part in problem.all_blocks()]
+    with localcontext(prec=digits):
+        gradients: list[Array] = [np.full((n, problem.outputs), Decimal(0)) for n in problem.sizes]
+        for source, matrix in blocks[-1].items():
+            gradients[source] += matrix.T
+        for i in range(len(problem.layers), 0, -1):
+            for source, matrix in blocks[i - 1].items():
+                gradients[source] += matrix.T @ (exact(slopes[i - 1]) * gradients[i])
+    return gradients[0].T.astype(np.float64)[..., None]
 
 
 def _problem_jacobians(problem: DerivativeProblem, slopes: Sequence[Array], absolute: bool = False) -> Array:
