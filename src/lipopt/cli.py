@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from enum import StrEnum
+from functools import wraps
+from inspect import Parameter, Signature, signature
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -78,19 +80,69 @@ def main() -> None:
         sys.exit(2)
 
 
-@app.command()
+@dataclass(frozen=True)
+class Question:
+    """The options that say which constant of which network is asked for."""
+
+    model: Model
+    norm: NormOption = NormName.linf
+    output: OutputOption = 0
+    margin: MarginOption = None
+    all_outputs: AllOption = False
+    center: CenterOption = None
+    radius: RadiusOption = None
+    clip: ClipOption = None
+    box: BoxOption = None
+    vnnlib: VnnlibOption = None
+    activation: ActivationOption = "relu"
+
+    def network(self) -> Network:
+        from .readers import load
+
+        return load(self.model, activation=self.activation)
+
+    def options(self) -> dict[str, Any]:
+        """As keyword arguments of the functions of `lipopt`."""
+        pair = None if self.margin is None else _pair(self.margin, "--margin", int)
+        output: Any = "all" if self.all_outputs else self.output
+        return {"norm": self.norm.value, "output": output, "margin": pair, "domain": self.domain()}
+
+    def domain(self) -> Domain:
+        from .domain import Ball, read_array, read_box, read_vnnlib
+        from .errors import LipoptError
+
+        given = [name for name in ("center", "box", "vnnlib") if getattr(self, name) is not None]
+        if len(given) > 1:
+            raise LipoptError(f"use one of --{' and --'.join(given)}, not both")
+        if (self.center is None) != (self.radius is None):
+            raise LipoptError("a ball needs both --center FILE and --radius R")
+        if self.clip is not None and self.center is None:
+            raise LipoptError("--clip goes with --center and --radius")
+        if self.center is not None and self.radius is not None:
+            return Ball(read_array(self.center), self.radius, None if self.clip is None else _pair(self.clip, "--clip", float))
+        if self.box is not None:
+            return read_box(self.box)
+        return None if self.vnnlib is None else read_vnnlib(self.vnnlib)
+
+
+def question_command(run: Callable[..., None]) -> Callable[..., None]:
+    """A command that has the options of a Question, put together as its first argument, and its own."""
+    model, *asked = signature(Question, eval_str=True).parameters.values()
+    options = [model, *list(signature(run, eval_str=True).parameters.values())[1:], *asked]
+
+    @wraps(run)
+    def command(**given: Any) -> None:
+        question = Question(**{option.name: given.pop(option.name) for option in (model, *asked)})
+        run(question, **given)
+
+    command.__signature__ = Signature([option.replace(kind=Parameter.KEYWORD_ONLY) for option in options])  # type: ignore[attr-defined]
+    command.__annotations__ = {option.name: option.annotation for option in options}
+    return app.command()(command)
+
+
+@question_command
 def info(
-    model: Model,
-    norm: NormOption = NormName.linf,
-    output: OutputOption = 0,
-    margin: MarginOption = None,
-    all_outputs: AllOption = False,
-    center: CenterOption = None,
-    radius: RadiusOption = None,
-    clip: ClipOption = None,
-    box: BoxOption = None,
-    vnnlib: VnnlibOption = None,
-    activation: ActivationOption = "relu",
+    ask: Question,
     pattern: Annotated[bool, typer.Option("--pattern", help="also the sizes of the LP's sparsity patterns")] = False,
     degree: Annotated[int | None, typer.Option("--degree", help="degree for --pattern  [default: the depth]")] = None,
     as_json: JsonOption = False,
@@ -101,7 +153,6 @@ def info(
     from .problem import derivative_problem, output_matrix, slope_ranges
     from .sparsity import paper_counts, pattern_sizes
 
-    ask = _Question(model, norm, output, margin, all_outputs, center, radius, clip, box, vnnlib, activation)
     network, options = ask.network(), ask.options()
     outputs = output_matrix(network, options["output"], options["margin"])
     raw = derivative_problem(network, slope_ranges(network, options["domain"]), options["norm"], outputs)
@@ -125,22 +176,12 @@ def info(
         console.print(f"the paper's counts for the output pattern: {paper}", highlight=False)
 
 
-@app.command()
+@question_command
 def bound(
-    model: Model,
+    ask: Question,
     method: Annotated[str, typer.Option("--method", "-m", help="name of a method; `lipopt compare` shows them")] = "auto",
     pattern: Annotated[str | None, typer.Option("--pattern", help="sparsity pattern of the LP methods")] = None,
     device: Annotated[str | None, typer.Option("--device", help="torch device of the SDP methods, such as cuda")] = None,
-    norm: NormOption = NormName.linf,
-    output: OutputOption = 0,
-    margin: MarginOption = None,
-    all_outputs: AllOption = False,
-    center: CenterOption = None,
-    radius: RadiusOption = None,
-    clip: ClipOption = None,
-    box: BoxOption = None,
-    vnnlib: VnnlibOption = None,
-    activation: ActivationOption = "relu",
     time_limit: TimeOption = None,
     seed: SeedOption = 0,
     samples: SamplesOption = None,
@@ -154,7 +195,6 @@ def bound(
     from .methods import find_method
 
     given = {name: value for name, value in (("pattern", pattern), ("device", device)) if value is not None}
-    ask = _Question(model, norm, output, margin, all_outputs, center, radius, clip, box, vnnlib, activation)
     with _progress(quiet or as_json) as progress:
         result = run(
             ask.network(),
@@ -176,19 +216,9 @@ def bound(
         _console().print(written, highlight=False, soft_wrap=True)
 
 
-@app.command()
+@question_command
 def lower(
-    model: Model,
-    norm: NormOption = NormName.linf,
-    output: OutputOption = 0,
-    margin: MarginOption = None,
-    all_outputs: AllOption = False,
-    center: CenterOption = None,
-    radius: RadiusOption = None,
-    clip: ClipOption = None,
-    box: BoxOption = None,
-    vnnlib: VnnlibOption = None,
-    activation: ActivationOption = "relu",
+    ask: Question,
     time_limit: TimeOption = None,
     seed: SeedOption = 0,
     samples: SamplesOption = None,
@@ -199,7 +229,6 @@ def lower(
     from . import tables
     from .api import lower_bound as run
 
-    ask = _Question(model, norm, output, margin, all_outputs, center, radius, clip, box, vnnlib, activation)
     with _progress(quiet or as_json) as progress:
         result = run(ask.network(), time_limit=time_limit, seed=seed, samples=samples, progress=progress, **ask.options())
     if as_json:
@@ -212,20 +241,10 @@ def lower(
         console.print(tables.lower_lines(result), highlight=False)
 
 
-@app.command()
+@question_command
 def compare(
-    model: Model,
+    ask: Question,
     methods: Annotated[str | None, typer.Option("--methods", metavar="A,B,...", help="methods  [default: all]")] = None,
-    norm: NormOption = NormName.linf,
-    output: OutputOption = 0,
-    margin: MarginOption = None,
-    all_outputs: AllOption = False,
-    center: CenterOption = None,
-    radius: RadiusOption = None,
-    clip: ClipOption = None,
-    box: BoxOption = None,
-    vnnlib: VnnlibOption = None,
-    activation: ActivationOption = "relu",
     time_limit: TimeOption = None,
     seed: SeedOption = 0,
     samples: SamplesOption = None,
@@ -237,7 +256,6 @@ def compare(
     from . import tables
     from .api import compare as run
 
-    ask = _Question(model, norm, output, margin, all_outputs, center, radius, clip, box, vnnlib, activation)
     refused: list[tuple[str, str]] = []
     with _progress(quiet or as_json) as progress:
         results = run(
@@ -274,22 +292,12 @@ def check(
     raise typer.Exit(subprocess.run([sys.executable, "-m", "lipcheck", str(network), str(certificate)], check=False).returncode)
 
 
-@app.command()
+@question_command
 def report(
-    model: Model,
+    ask: Question,
     file: Annotated[Path, typer.Option("--out", "-o", help="HTML file to write")] = Path("report.html"),
     image: Annotated[str | None, typer.Option("--image", metavar="HEIGHT,WIDTH", help="show a flat input as a picture")] = None,
     names: Annotated[Path | None, typer.Option("--names", help="text file with a name for every input, one a line")] = None,
-    norm: NormOption = NormName.linf,
-    output: OutputOption = 0,
-    margin: MarginOption = None,
-    all_outputs: AllOption = False,
-    center: CenterOption = None,
-    radius: RadiusOption = None,
-    clip: ClipOption = None,
-    box: BoxOption = None,
-    vnnlib: VnnlibOption = None,
-    activation: ActivationOption = "relu",
     time_limit: TimeOption = 20.0,
     seed: SeedOption = 0,
     samples: SamplesOption = None,
@@ -299,7 +307,6 @@ def report(
     """Write an HTML report: all methods, bounds against the radius of the ball, and which inputs matter."""
     from .report import report as run
 
-    ask = _Question(model, norm, output, margin, all_outputs, center, radius, clip, box, vnnlib, activation)
     with _progress(quiet) as progress:
         done = run(
             ask.network(),
@@ -406,51 +413,6 @@ def demo() -> None:
 
     with _progress(False) as progress:
         run(_console(), progress)
-
-
-@dataclass(frozen=True)
-class _Question:
-    """The options that say which constant of which network is asked for."""
-
-    model: Path
-    norm: NormName
-    output: int
-    margin: str | None
-    all_outputs: bool
-    center: Path | None
-    radius: float | None
-    clip: str | None
-    box: Path | None
-    vnnlib: Path | None
-    activation: str
-
-    def network(self) -> Network:
-        from .readers import load
-
-        return load(self.model, activation=self.activation)
-
-    def options(self) -> dict[str, Any]:
-        """As keyword arguments of the functions of `lipopt`."""
-        pair = None if self.margin is None else _pair(self.margin, "--margin", int)
-        output: Any = "all" if self.all_outputs else self.output
-        return {"norm": self.norm.value, "output": output, "margin": pair, "domain": self.domain()}
-
-    def domain(self) -> Domain:
-        from .domain import Ball, read_array, read_box, read_vnnlib
-        from .errors import LipoptError
-
-        given = [name for name in ("center", "box", "vnnlib") if getattr(self, name) is not None]
-        if len(given) > 1:
-            raise LipoptError(f"use one of --{' and --'.join(given)}, not both")
-        if (self.center is None) != (self.radius is None):
-            raise LipoptError("a ball needs both --center FILE and --radius R")
-        if self.clip is not None and self.center is None:
-            raise LipoptError("--clip goes with --center and --radius")
-        if self.center is not None and self.radius is not None:
-            return Ball(read_array(self.center), self.radius, None if self.clip is None else _pair(self.clip, "--clip", float))
-        if self.box is not None:
-            return read_box(self.box)
-        return None if self.vnnlib is None else read_vnnlib(self.vnnlib)
 
 
 def _save(network: Network, result: Result, path: Path | None) -> str:
