@@ -245,7 +245,7 @@ def lower(
 def compare(
     ask: Question,
     methods: Annotated[str | None, typer.Option("--methods", metavar="A,B,...", help="methods  [default: all]")] = None,
-    time_limit: TimeOption = None,
+    time_limit: TimeOption = 60.0,
     seed: SeedOption = 0,
     samples: SamplesOption = None,
     certificate: CertificateOption = None,
