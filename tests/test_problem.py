@@ -12,7 +12,7 @@ from strategies import Question, questions
 import lipopt
 from lipopt.definite import is_positive_semidefinite, spectral_norm_up
 from lipopt.lower import jacobian_norms, jacobians
-from lipopt.methods import find_method
+from lipopt.methods import REGISTER, find_method
 from lipopt.network import Activation
 from lipopt.presolve import presolve
 from lipopt.problem import derivative_problem, output_matrix, slope_ranges
@@ -104,10 +104,19 @@ def test_tiny_and_huge_weights(size: float) -> None:
         assert lipopt.bound(lipopt.load(w), norm=norm, method="product").upper >= exact * size * (1 - 1e-9) / 2**0.5
 
 
-def test_overflow_is_an_error() -> None:
-    w = [np.full((2, 2), 1e200), np.full((1, 2), 1e200)]
-    with pytest.raises(lipopt.LipoptError, match="overflow"):
-        lipopt.bound(lipopt.load(w), method="path-sum")
+@pytest.mark.parametrize("norm", ["linf", "l2", "l1"])
+@pytest.mark.parametrize("method", sorted(REGISTER))
+def test_weights_at_the_ends_of_float64(norm: str, method: str) -> None:
+    """Products of weights that overflow are refused; those that underflow give a tiny bound, not zero, and no endless search."""
+    weights = [np.full((3, 2), 1.5), np.full((3, 3), -1.5), np.full((1, 3), 2.0)]
+    refused: list[str] = []
+    options = {"norm": norm, "methods": [method], "samples": 10, "on_refusal": lambda _, error: refused.append(str(error))}
+    assert lipopt.compare([1e120 * w for w in weights], **options) == []
+    if "overflow" in refused[0]:
+        (result,) = lipopt.compare([1e-110 * w for w in weights], **options)
+        assert 0 < result.upper < 1e-300
+    else:
+        assert (method, norm) in (("lipopt", "l2"), ("shor", "l1"))
 
 
 @given(st.integers(1, 12), st.integers(1, 12), st.integers(0, 10**6), st.booleans())

@@ -1,4 +1,4 @@
-"""The permanent test: sampled gradients <= exact optimum of the POP <= every upper bound."""
+"""The permanent test: sampled gradients <= lower bounds on the POP <= its exact optimum <= every upper bound."""
 
 import numpy as np
 from hypothesis import given, settings
@@ -43,6 +43,5 @@ def test_sandwich(question: Question, method: str) -> None:
     assert len(results) + len(refusals) == len({method, "path-sum", "product"})
     assert all(method in ("lipopt", "shor") for _ in refusals), refusals  # what does not take every norm
     for r in results:
-        assert 0 <= r.lower <= optimum * (1 + 1e-9), r
-        assert r.lower <= r.pop_lower <= r.upper, r
+        assert 0 <= r.lower <= r.pop_lower <= optimum * (1 + 1e-9) + 1e-300, r
         assert optimum <= r.upper, r

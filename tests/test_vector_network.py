@@ -291,3 +291,6 @@ def test_lip_sdp():
     assert linf >= bound(weights, method="sdp", samples=10).upper
     l1 = bound(weights, norm="l1", method=LipSDP(), samples=10).upper
     assert l1 >= bound(weights, norm="l1", method="sdp", samples=10).upper * (1 - 1e-4)
+    problem = random_problem(1, norm="l1", depth=3, widest=4)  # the lower bound of the l2 problem is none of the l1 problem
+    assert (LipSDP()(Task(problem, problem)).pop_lower or 0.0) <= enumerate_pop(problem)
+    assert (LipSDP()(Task(problem, replace(problem, norm="l2"))).pop_lower or 0.0) > enumerate_pop(problem)

@@ -384,8 +384,7 @@ def enumerate_pop(problem: DerivativeProblem, progress: Callable[[float], None] 
         k = int(norms.argmax())
         if norms[k] > value:
             best, value = [s[:, [k if s.shape[1] > 1 else 0]] for s in slopes], float(norms[k])
-    assert best is not None
-    return pop_value(problem, best)
+    return 0.0 if best is None else pop_value(problem, best)  # none if all overflow
 
 
 def _vertices(problem: DerivativeProblem, chunk_bits: int = 10) -> Iterator[list[Array]]:

@@ -174,7 +174,7 @@ class LipSDP:
         problem = task.problem
         found = SDP(gap=self.gap, device=self.device)(replace(task, problem=replace(problem, norm="l2")))
         factor = {"l2": 1, "linf": problem.inputs, "l1": problem.outputs}[problem.norm]
-        if factor == 1:
+        if problem.norm == "l2":
             return found
         return UpperBound(up_float(found.value * sqrt(factor), 2), found.status, details={**found.details, "l2": found.value})
 

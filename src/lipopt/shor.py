@@ -144,14 +144,12 @@ def _raised(y: Array, matrix: Array, groups: list[Array]) -> Array | None:
     """y, raised until the matrix with it on the diagonal is proved positive semidefinite."""
     scale = float(np.abs(matrix).sum(axis=1).max())
     full = matrix.copy()
-    step = 1e-12 * scale
-    while step <= scale:
+    for step in scale * 4.0 ** np.arange(-20, 1):
         raised = y + step
         for group, value in zip(groups, raised, strict=True):
             full[group, group] = value
         if is_positive_semidefinite(full):
             return raised
-        step *= 4
     return None
 
 
