@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from strategies import Question, questions
 
-import lipopt
+import lipopt.api
 from lipopt.definite import is_positive_semidefinite, spectral_norm_up
 from lipopt.lower import jacobian_norms, jacobians
 from lipopt.methods import REGISTER, find_method
