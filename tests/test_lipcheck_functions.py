@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from strategies import PARAMETERS
 
-from lipcheck.functions import KINDS, SCALE, cells, offset, slope_range
+from lipcheck.functions import KINDS, SCALE, offset, slope_range
 from lipopt import activations
 
 mpmath.mp.dps = 60
@@ -58,8 +58,8 @@ def test_the_kinds_are_those_of_lipopt():
 def test_values_and_slopes_are_enclosed(kind, x):
     f, _ = build(kind)
     x, tiny = Fraction(x), mpmath.mpf(10) ** -45
-    value = f.value(x * f.scale)
-    exact = REFERENCES[kind](high_precision(x)) * high_precision(f.scale)
+    value = f.at(x)[1]
+    exact = REFERENCES[kind](high_precision(x))
     assert mpmath.mpf(value.lo) / SCALE - tiny <= exact <= mpmath.mpf(value.hi) / SCALE + tiny
     assert value.hi - value.lo <= SCALE // 10**17
     if all(abs(x * f.scale - b) > 1e-20 for b in f.breaks):  # the reference is a difference quotient
@@ -81,16 +81,16 @@ def test_ranges_lie_in_those_of_lipopt(kind, ends):
     wide_low, wide_high = activations.slope_range(kind, *arrays, parameters)
     assert wide_low[0] <= low + Fraction(1, 2**60)
     assert high <= wide_high[0] + Fraction(1, 2**60)
-    parts = cells(f, lo, hi)
+    points = f.points(lo, hi, f.cells)
     below, from_below, above, from_above = (float(v[0]) for v in activations.linear_bounds(kind, *arrays, parameters))
     slack = Fraction(1e-9 * (1 + abs(float(lo)) + abs(float(hi))))
-    assert -offset(parts, Fraction(below), -1) >= Fraction(from_below) - slack
-    assert offset(parts, Fraction(above), 1) <= Fraction(from_above) + slack
+    assert -offset(points, Fraction(below), -1) >= Fraction(from_below) - slack
+    assert offset(points, Fraction(above), 1) <= Fraction(from_above) + slack
     for x in np.random.default_rng(0).uniform(*arrays, 20):
         y = activations.value(kind, np.array([x]), parameters)[0]
         rounding = 1e-12 * (1 + abs(x))
-        assert float(-offset(parts, Fraction(below), -1)) + below * x - rounding <= y
-        assert y <= float(offset(parts, Fraction(above), 1)) + above * x + rounding
+        assert float(-offset(points, Fraction(below), -1)) + below * x - rounding <= y
+        assert y <= float(offset(points, Fraction(above), 1)) + above * x + rounding
         steepness = activations.slope(kind, np.array([x]), parameters)[0]
         assert float(low) - 1e-12 <= steepness <= float(high) + 1e-12
 

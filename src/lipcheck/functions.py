@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bisect import bisect
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
@@ -12,22 +12,16 @@ from .exact import ONE, ZERO, require
 
 BITS = 128
 SCALE = 1 << BITS
+COARSE = 64  # bits to which slopes are rounded outward
 FINE = 1 << 200  # values of nodes are rounded outward to multiples of 1 / FINE
-SLOPE = 1 << 64  # slopes are rounded outward to multiples of 1 / SLOPE
-FAR = 90  # e^-FAR < 2^-128
-HUGE = Fraction(
-    2**5000
-)  # in place of infinity: beyond all break points, and slopes differ by less than 1 / SLOPE from their limit
+FAR = Fraction(90)  # e^-FAR < 2^-128
+HUGE = Fraction(2**5000)  # for infinity: beyond all break points, and slopes are within 2^-COARSE of their limits
 CELLS = 16  # of an interval on which a function that is not piecewise linear is bounded
-TURN_ERROR = Fraction(1, 10**19)
+TURN_ERROR = SCALE // 10**24  # of where a slope turns, and of the slope: no second derivative is larger than 1
 
 
-def up(x: Fraction, grid: int) -> Fraction:
-    return Fraction(-(-x.numerator * grid // x.denominator), grid)
-
-
-def down(x: Fraction, grid: int) -> Fraction:
-    return -up(-x, grid)
+def up(x: Fraction) -> Fraction:
+    return Fraction(-(-x.numerator * FINE // x.denominator), FINE)
 
 
 @dataclass(frozen=True)
@@ -63,7 +57,9 @@ class Interval:
         return Interval(increasing(Fraction(self.lo, SCALE))[0].lo, increasing(Fraction(self.hi, SCALE))[0].hi)
 
 
-Piece = Callable[[Fraction], tuple[Interval, Interval]]  # value and slope
+Enclosure = tuple[Interval, Interval]  # of value and slope
+Piece = Callable[[Fraction], Enclosure]
+Point = tuple[Fraction, Interval, Interval, Interval]
 
 PI_DIGITS = 31415926535897932384626433832795028841971
 UNIT, TWO, FOUR = Interval.of(1), Interval.of(2), Interval.of(4)
@@ -100,22 +96,22 @@ def exponential(factor: Fraction) -> Piece:
     return lambda x: (Interval.of(factor) * (decay(-x) - UNIT), Interval.of(factor) * decay(-x))
 
 
-def softsign(x: Fraction) -> tuple[Interval, Interval]:
+def softsign(x: Fraction) -> Enclosure:
     return Interval.of(x / (1 + abs(x))), Interval.of((1 + abs(x)) ** -2)
 
 
-def sigmoid(x: Fraction) -> tuple[Interval, Interval]:
+def sigmoid(x: Fraction) -> Enclosure:
     e = decay(abs(x))
     large, small = (UNIT + e).inverse(), (UNIT + e).inverse() * e
     return large if x >= 0 else small, large * small
 
 
-def tanh(x: Fraction) -> tuple[Interval, Interval]:
+def tanh(x: Fraction) -> Enclosure:
     value, slope = sigmoid(2 * x)
     return TWO * value - UNIT, FOUR * slope
 
 
-def softplus(x: Fraction) -> tuple[Interval, Interval]:
+def softplus(x: Fraction) -> Enclosure:
     """max(x, 0) + log(1 + e), e = e^-|x|; log(1 + e) = 2 (w + w^3/3 + w^5/5 + ...), w = e / (2 + e) <= 1/3."""
     e = decay(abs(x))
     w = e * (TWO + e).inverse()
@@ -123,7 +119,7 @@ def softplus(x: Fraction) -> tuple[Interval, Interval]:
     return Interval.of(max(x, ZERO)) + logarithm, sigmoid(x)[0]
 
 
-def normal(x: Fraction) -> tuple[Interval, Interval]:
+def normal(x: Fraction) -> Enclosure:
     """Phi(x) = 1/2 + density(x) (x + x^3/3 + x^5/15 + ...) and the density; far out 1 - Phi(x) <= e^(-x^2 / 2)."""
     e = decay(x * x / 2)
     if x * x >= FAR:
@@ -134,69 +130,75 @@ def normal(x: Fraction) -> tuple[Interval, Interval]:
     return tail if x < 0 else UNIT - tail, DENSITY * e
 
 
-def erf(x: Fraction) -> tuple[Interval, Interval]:
+def erf(x: Fraction) -> Enclosure:
     return TWO * (TWO.root() * Interval.of(x)).through(normal) - UNIT, TWO * PI.root().inverse() * decay(x * x)
 
 
-def gelu_tanh_gate(x: Fraction) -> tuple[Interval, Interval]:
+def gelu_tanh_gate(x: Fraction) -> Enclosure:
     """sigmoid(v), v = 2 sqrt(2 / pi) (x + 0.044715 x^3)."""
     cubic, factor = Fraction(44715, 10**6), FOUR * DENSITY
     gate = (factor * Interval.of(x + cubic * x**3)).through(sigmoid)
     return gate, factor * Interval.of(1 + 3 * cubic * x**2) * gate * (UNIT - gate)
 
 
-def mish_gate(x: Fraction) -> tuple[Interval, Interval]:
+def mish_gate(x: Fraction) -> Enclosure:
     value, slope = softplus(x)
     gate = value.through(tanh)
     return gate, (UNIT - gate * gate) * slope
 
 
+def hard_swish(x: Fraction) -> Enclosure:
+    """Between -3 and 3."""
+    return Interval.of(x * (x + 3) / 6), Interval.of(x / 3 + Fraction(1, 2))
+
+
 @dataclass(frozen=True)
 class Function:
-    """sigma(x) = f(scale x) / scale, f by pieces between break points. On a piece the slope is monotone, but for `turns`."""
+    """sigma(x) = f(scale x) / scale, f by pieces between break points. On a piece the slope is monotone."""
 
     pieces: Sequence[Piece]
     breaks: Sequence[Fraction] = ()
     scale: Fraction = ONE
-    turns: Sequence[Fraction] = ()  # irrational turning points of the slope, to TURN_ERROR
-    linear: bool = False  # on every piece
+    cells: int = CELLS
 
     def __post_init__(self) -> None:
         require(self.scale > 0, "a parameter of an activation is not positive")
 
-    def value(self, x: Fraction) -> Interval:
-        return self.pieces[bisect(self.breaks, x)](x)[0]
+    def at(self, x: Fraction) -> Point:
+        """x, the value there, and the slopes on its left and on its right."""
+        u = self.scale * x
+        left, right = (self.pieces[side(self.breaks, u)](u) for side in (bisect_left, bisect_right))
+        return x, left[0] * Interval.of(1 / self.scale), left[1], right[1]
+
+    def points(self, lo: Fraction, hi: Fraction, cells: int) -> list[Point]:
+        """At lo, hi, all break points between, and between cells of equal width."""
+        breaks = {b / self.scale for b in self.breaks if lo * self.scale < b < hi * self.scale}
+        return [self.at(x) for x in sorted(breaks | {lo + (hi - lo) * i / cells for i in range(cells + 1)})]
 
 
 def leaky(alpha: Fraction) -> Function:
-    return Function([line(alpha), line(ONE)], [ZERO], linear=True)
+    return Function([line(alpha), line(ONE)], [ZERO], cells=1)
 
 
 def ramp(slope: Fraction, offset: Fraction, low: Fraction, high: Fraction) -> Function:
     """min(max(slope x + offset, low), high); the ends may be infinite."""
-    require(slope > 0 and low <= high, "activation 'clip' needs low <= high, 'hard_sigmoid' alpha > 0")
+    valid = slope > 0 and low <= high and low < inf and high > -inf
+    require(valid, "activation 'clip' needs low <= high, 'hard_sigmoid' alpha > 0")
     left, right = ([line(ZERO, end)] if abs(end) < inf else [] for end in (low, high))
     breaks = [(end - offset) / slope for end in (low, high) if abs(end) < inf]
-    return Function([*left, line(slope, offset), *right], breaks, linear=True)
-
-
-def hard_swish() -> Function:
-    pieces = [line(ZERO), lambda x: (Interval.of(x * (x + 3) / 6), Interval.of(x / 3 + Fraction(1, 2))), line(ONE)]
-    return Function(pieces, [Fraction(-3), Fraction(3)])
+    return Function([*left, line(slope, offset), *right], breaks, cells=1)
 
 
 def gated(gate: Piece, left: str, right: str, scale: Fraction = ONE) -> Function:
-    """x gate(x), whose slope turns at two points, and beyond FAR lies between that at FAR and its limit, 0 or 1."""
+    """x gate(x), whose slope turns at two points, near to these. Enclosures at FAR reach to the limits, so they hold beyond."""
 
-    def piece(x: Fraction) -> tuple[Interval, Interval]:
-        value, slope = gate(x)
-        total = value + Interval.of(x) * slope
-        if abs(x) > FAR:
-            last, limit = piece(Fraction(FAR if x > 0 else -FAR))[1], SCALE if x > 0 else 0
-            total = Interval(min(last.lo, limit), max(last.hi, limit))
-        return Interval.of(x) * value, total
+    def piece(x: Fraction) -> Enclosure:
+        near = min(max(x, -FAR), FAR)
+        value, slope = gate(near)
+        total = value + Interval.of(near) * slope
+        return Interval.of(x) * value, Interval(total.lo - TURN_ERROR, total.hi + TURN_ERROR)
 
-    return Function([piece], (), scale, [Fraction(left), Fraction(right)])
+    return Function([piece] * 3, [Fraction(left), Fraction(right)], scale)
 
 
 KINDS: dict[str, tuple[tuple[str, ...], Callable[..., Function]]] = {  # names of parameters, and the function for their values
@@ -205,7 +207,7 @@ KINDS: dict[str, tuple[tuple[str, ...], Callable[..., Function]]] = {  # names o
     "leaky_relu": (("alpha",), leaky),
     "clip": (("low", "high"), lambda low, high: ramp(ONE, ZERO, low, high)),
     "hard_sigmoid": (("alpha", "beta"), lambda alpha, beta: ramp(alpha, beta, ZERO, ONE)),
-    "hard_swish": ((), hard_swish),
+    "hard_swish": ((), lambda: Function([line(ZERO), hard_swish, line(ONE)], [Fraction(-3), Fraction(3)])),
     "elu": (("alpha",), lambda alpha: Function([exponential(alpha), line(ONE)], [ZERO])),
     "selu": (("alpha", "gamma"), lambda alpha, gamma: Function([exponential(alpha * gamma), line(gamma)], [ZERO])),
     "celu": (("alpha",), lambda alpha: Function([exponential(ONE), line(ONE)], [ZERO], 1 / alpha)),
@@ -214,49 +216,27 @@ KINDS: dict[str, tuple[tuple[str, ...], Callable[..., Function]]] = {  # names o
     "sigmoid": ((), lambda: Function([sigmoid, sigmoid], [ZERO])),
     "tanh": ((), lambda: Function([tanh, tanh], [ZERO])),
     "erf": ((), lambda: Function([erf, erf], [ZERO])),
-    "silu": (("beta",), lambda beta: gated(sigmoid, "-2.39935728051546766783", "2.39935728051546766783", beta)),
-    "gelu": (("beta",), lambda beta: gated(normal, "-1.41421356237309504880", "1.41421356237309504880", beta)),
-    "gelu_tanh": ((), lambda: gated(gelu_tanh_gate, "-1.41850400879082835555", "1.41850400879082835555")),
-    "mish": ((), lambda: gated(mish_gate, "-2.25637639636079312001", "1.49057117948542845929")),
+    "silu": (("beta",), lambda beta: gated(sigmoid, "-2.3993572805154676678327397", "2.3993572805154676678327397", beta)),
+    "gelu": (("beta",), lambda beta: gated(normal, "-1.4142135623730950488016887", "1.4142135623730950488016887", beta)),
+    "gelu_tanh": ((), lambda: gated(gelu_tanh_gate, "-1.4185040087908283555480335", "1.4185040087908283555480335")),
+    "mish": ((), lambda: gated(mish_gate, "-2.2563763963607931200057485", "1.4905711794854284592944189")),
 }
 
 
 def slope_range(f: Function, lo: Fraction = -HUGE, hi: Fraction = HUGE) -> tuple[Fraction, Fraction]:
     """The range of slopes over [lo, hi], rounded outward."""
-    lo, hi = lo * f.scale, hi * f.scale
-    found: list[Interval] = []
-    for start, end, piece in zip([lo, *f.breaks], [*f.breaks, hi], f.pieces, strict=True):
-        left, right = max(lo, start), min(hi, end)
-        found += [piece(x)[1] for x in {left, right} if left <= right]
-    for turn in f.turns:
-        if lo <= turn + TURN_ERROR and turn - TURN_ERROR <= hi:
-            at, error = f.pieces[0](turn)[1], Interval.of(TURN_ERROR)  # the second derivative is at most 1
-            found += [at - error, at + error]
-    low, high = min(i.lo for i in found), max(i.hi for i in found)
-    return down(Fraction(low, SCALE), SLOPE), up(Fraction(high, SCALE), SLOPE)
+    slopes = [slope for _, _, *sides in f.points(lo, hi, 1) for slope in sides]
+    low, high = min(s.lo for s in slopes), max(s.hi for s in slopes)
+    return Fraction(low >> BITS - COARSE, 1 << COARSE), -Fraction(-high >> BITS - COARSE, 1 << COARSE)
 
 
-Cell = tuple[Fraction, Fraction, Interval, Interval, tuple[Fraction, Fraction]]  # ends, values there, slopes between
-
-
-def cells(f: Function, lo: Fraction, hi: Fraction) -> list[Cell]:
-    """[lo, hi] cut at break and turning points, and into CELLS parts if the function is not piecewise linear."""
-    points = {lo, hi, *(b / f.scale for b in [*f.breaks, *f.turns] if lo * f.scale < b < hi * f.scale)}
-    if not f.linear:
-        points |= {lo + (hi - lo) * i / CELLS for i in range(1, CELLS)}
-    ends = sorted(points) if lo < hi else [lo, hi]
-    values = [f.value(x * f.scale) * Interval.of(1 / f.scale) for x in ends]
-    return [(a, b, u, v, slope_range(f, a, b)) for a, b, u, v in zip(ends, ends[1:], values, values[1:], strict=False)]
-
-
-def offset(parts: Sequence[Cell], k: Fraction, sign: int) -> Fraction:
-    """A number >= sign (sigma(x) - k x) on all cells: where the steepest rise from the left meets the steepest fall."""
-    found: list[Fraction] = []
-    for a, b, u, v, slopes in parts:
-        left, right = (Fraction(max(sign * y.lo, sign * y.hi), SCALE) - sign * k * x for x, y in ((a, u), (b, v)))
-        found += [left, right]
-        fall, rise = sorted(sign * (s - k) for s in slopes)
+def offset(points: Sequence[Point], k: Fraction, sign: int) -> Fraction:
+    """A number >= sign (sigma(x) - k x) at all points and between: where the steepest rise meets the steepest fall."""
+    found = [Fraction(max(sign * y.lo, sign * y.hi), SCALE) - sign * k * x for x, y, _, _ in points]
+    for (a, _, _, first), (b, _, last, _), left, right in zip(points, points[1:], found[:-1], found[1:], strict=False):
+        slopes = [sign * (Fraction(s, SCALE) - k) for s in (first.lo, first.hi, last.lo, last.hi)]
+        fall, rise = min(slopes), max(slopes)
         if fall < 0 < rise:
             way = (right - left - fall * (b - a)) / (rise - fall)
             found.append(left + rise * min(max(way, ZERO), b - a))
-    return up(max(found), FINE)
+    return up(max(found))

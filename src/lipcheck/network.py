@@ -5,46 +5,37 @@ from __future__ import annotations
 
 import hashlib
 import json
-import re
 import sys
 from array import array
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fractions import Fraction
-from math import inf, prod
-from typing import Any, TypeAlias
+from math import inf, isinf, prod
+from typing import Any
 
-from .exact import Failure, Matrix, Vector, require
+from .exact import Failure, Matrix, Vector, align, require
 from .functions import KINDS, Function
 
 FORMAT = "lipopt-network-1"
 MOST_NEURONS = 1_000_000  # of a node
 TYPES = {"F32": "f", "F64": "d", "I32": "i", "I64": "q"}
-HEXADECIMAL = re.compile(r"-?0x[01]\.[0-9a-f]{1,13}p[+-]\d{1,4}")
+
+Tensors = dict[str, tuple[list[int], "array[Any]"]]  # shapes and entries
 
 
 @dataclass(frozen=True)
-class Input:
-    size: int
-    kind = "input"
+class Node:
+    """The input (without sources), an affine node (a matrix for every source, and a bias), or an activation of one source."""
 
-
-@dataclass(frozen=True)
-class Affine:
-    size: int
-    inputs: list[tuple[int, Matrix]]  # source and matrix
-    bias: Vector
-    kind = "affine"
-
-
-@dataclass(frozen=True)
-class Activation:
-    size: int
-    source: int
     kind: str
-    functions: list[Function]  # one a neuron
+    size: int
+    sources: list[int] = field(default_factory=list)
+    matrices: list[Matrix] = field(default_factory=list)
+    bias: Vector = field(default_factory=list)
+    functions: list[Function] = field(default_factory=list)  # one a neuron; empty unless the node is an activation
 
-
-Node: TypeAlias = Input | Affine | Activation
+    @property
+    def inputs(self) -> list[tuple[int, Matrix]]:
+        return list(zip(self.sources, self.matrices, strict=True))
 
 
 @dataclass(frozen=True)
@@ -52,8 +43,9 @@ class Network:
     nodes: list[Node]
     sha256: str
 
-
-Tensors = dict[str, tuple[list[int], "array[Any]"]]  # shapes and entries
+    @property
+    def activations(self) -> list[tuple[int, Node]]:
+        return [(i, node) for i, node in enumerate(self.nodes) if node.functions]
 
 
 def read_network(data: bytes) -> Network:
@@ -81,21 +73,17 @@ def _json(text: bytes | str) -> Any:
 def _open(data: bytes) -> tuple[Tensors, str]:
     """The tensors of a safetensors file, and the document in its metadata."""
     start = 8 + int.from_bytes(data[:8], "little")
-    require(8 <= start <= len(data), "the network file is truncated")
-    header, place = _json(data[8:start]), start
+    header = _json(data[8:start])
     document = header.pop("__metadata__")["lipopt"]
     tensors: Tensors = {}
-    for name, entry in sorted(header.items(), key=lambda item: [_count(n) for n in item[1]["data_offsets"]]):
-        (begin, end), shape = entry["data_offsets"], [_count(n) for n in entry["shape"]]
-        values = array(TYPES[entry["dtype"]])
-        fits = (start + begin, end - begin) == (place, prod(shape) * values.itemsize)
+    for name, entry in header.items():
+        shape, (begin, end) = [_count(n) for n in entry["shape"]], [_count(n) for n in entry["data_offsets"]]
+        values = array(TYPES[entry["dtype"]], data[start + begin : start + end])
+        fits = end - begin == prod(shape) * values.itemsize == len(values) * values.itemsize
         require(fits, f"tensor '{name}' does not fit its place in the file")
-        values.frombytes(data[place : start + end])
         if sys.byteorder == "big":
             values.byteswap()
         tensors[name] = shape, values
-        place = start + end
-    require(place == len(data), "the tensors do not fill the network file")
     return tensors, document
 
 
@@ -110,62 +98,55 @@ def _count(value: Any, below: float = inf) -> int:
 
 
 def _node(i: int, entry: dict[str, Any], before: list[Node], tensors: Tensors) -> Node:
-    require((entry["op"] == "input") == (i == 0), "the first node of a network, and no other, is its input")
-    if entry["op"] == "input":
-        return Input(prod(_count(n) for n in entry["shape"]))
-    if entry["op"] == "affine":
+    op, kind = entry["op"], entry.get("kind")
+    require((op == "input") == (i == 0), "the first node of a network, and no other, is its input")
+    if op == "input":
+        return Node("input", prod(_count(n) for n in entry["shape"]))
+    if op == "affine":
         bias = [Fraction(v) for v in _entries(tensors, f"{i}.bias", "fd")]
         sources = [_count(source, i) for source in entry["sources"]]
         once = len(set(sources)) == len(sources) and tensors[f"{i}.bias"][0] == [len(bias)]
         require(once, f"node {i} names a source twice, or its bias is not a vector")
         pairs = enumerate(zip(sources, entry["layouts"], strict=True))
-        inputs = [(s, _matrix(f"{i}.{k}", len(bias), before[s].size, layout, tensors)) for k, (s, layout) in pairs]
-        return Affine(len(bias), inputs, bias)
-    require(entry["op"] == "activation" and entry["kind"] in KINDS, f"node {i} is of a kind that is not known")
+        matrices = [_matrix(f"{i}.{k}", len(bias), before[s].size, layout, tensors) for k, (s, layout) in pairs]
+        return Node("affine", len(bias), sources, matrices, bias)
+    require(op == "activation" and kind in KINDS, f"node {i} is of a kind that is not known")
     source = _count(entry["source"], i)
-    return Activation(before[source].size, source, entry["kind"], _functions(i, entry, before[source].size, tensors))
+    return Node(str(kind), before[source].size, [source], functions=_functions(i, entry, before[source].size, tensors))
 
 
 def _matrix(prefix: str, height: int, width: int, layout: str, tensors: Tensors) -> Matrix:
     if layout == "dense":
-        data = f"{prefix}.dense"
-        require(tensors[data][0] == [height, width], f"the matrix {prefix} does not fit its nodes")
+        values = _entries(tensors, f"{prefix}.dense", "fd")
+        require(tensors[f"{prefix}.dense"][0] == [height, width], f"the matrix {prefix} does not fit its nodes")
         starts, columns = list(range(0, height * width + 1, width)), list(range(width)) * height
     else:
-        data = f"{prefix}.data"
+        values = _entries(tensors, f"{prefix}.data", "fd")
         starts, columns = (_entries(tensors, f"{prefix}.{name}", "iq") for name in ("indptr", "indices"))
-    ratios = [value.as_integer_ratio() for value in _entries(tensors, data, "fd")]  # denominators are powers of two
-    valid = len(starts) == height + 1 and starts[0] == 0 and starts[-1] == len(ratios) == len(columns)
+    valid = len(starts) == height + 1 and starts[0] == 0 and starts[-1] == len(values) == len(columns)
     valid = valid and starts == sorted(starts) and all(0 <= j < width for j in columns)
     require(valid, f"the matrix {prefix} is inconsistent")
-    common = max((d for _, d in ratios), default=1)
+    integers, exponent = align(values)
     rows: list[dict[int, int]] = [{} for _ in range(height)]
     for row, begin, end in zip(rows, starts, starts[1:], strict=False):
-        for j, (n, d) in zip(columns[begin:end], ratios[begin:end], strict=True):
+        for j, n in zip(columns[begin:end], integers[begin:end], strict=True):
             if n:
-                row[j] = row.get(j, 0) + n * (common // d)
-    return Matrix(rows, width, 1 - common.bit_length())
+                row[j] = row.get(j, 0) + n
+    return Matrix(rows, width, exponent)
 
 
 def _functions(i: int, entry: dict[str, Any], size: int, tensors: Tensors) -> list[Function]:
-    """The activation of every neuron; parameters are numbers or arrays."""
-    names, build = KINDS[entry["kind"]]
-    require(sorted([*entry["numbers"], *entry["arrays"]]) == sorted(names), f"the parameters of node {i} are not {names}")
-    columns: list[Vector] = []
+    """The activation of every neuron; parameters are numbers or arrays, and the ends of clip may be infinite."""
+    kind, numbers, columns = entry["kind"], entry["numbers"], list[list[Any]]()
+    names, build = KINDS[kind]
+    require(sorted([*numbers, *entry["arrays"]]) == sorted(names), f"the parameters of node {i} are not {names}")
     for name in names:
-        if name in entry["numbers"]:
-            columns.append([_hexadecimal(name, entry["numbers"][name])] * size)
-        else:
-            columns.append([Fraction(v) for v in _entries(tensors, f"{i}.{name}", "fd")])
-        require(len(columns[-1]) == size, f"parameter '{name}' of node {i} does not have one entry a neuron")
+        column = [float.fromhex(numbers[name])] * size if name in numbers else _entries(tensors, f"{i}.{name}", "fd")
+        written = name not in numbers or column[0].hex() == numbers[name]
+        require(
+            written and len(column) == size, f"parameter '{name}' of node {i} is not a hexadecimal float, or not one a neuron"
+        )
+        columns.append([v if kind == "clip" and isinf(v) else Fraction(v) for v in column])
     parameters = list(zip(*columns, strict=True)) if names else [()] * size
     built = {values: build(*values) for values in set(parameters)}
     return [built[values] for values in parameters]
-
-
-def _hexadecimal(name: str, text: str) -> Any:
-    """The double that C99 writes so, or an infinite end of clip."""
-    if (name, text) in (("low", "-inf"), ("high", "inf")):
-        return float(text)
-    require(HEXADECIMAL.fullmatch(text) is not None, f"{text!r} is not a hexadecimal float")
-    return Fraction(float.fromhex(text))

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from .exact import ONE, ZERO, Matrix, Vector, require, stack
-from .functions import FINE, HUGE, Cell, cells, down, offset, slope_range, up
-from .network import Activation, Affine, Input, Network
+from .functions import HUGE, Point, offset, slope_range, up
+from .network import Network, Node
 
 Bounds = tuple[Vector, Vector]  # lower and upper, one a neuron
 Ranges = Mapping[int, Bounds]  # of slopes, by node
@@ -32,11 +32,10 @@ def slope_ranges(network: Network, box: Bounds | None, relaxations: Relaxations)
     """What is known of the slopes of every activation node."""
     space = [([-HUGE] * node.size, [HUGE] * node.size) for node in network.nodes]
     bounds = space if box is None else node_bounds(network, box, relaxations)
-    activations = [(i, node) for i, node in enumerate(network.nodes) if isinstance(node, Activation)]
-    return {i: _slopes(node, *bounds[node.source]) for i, node in activations}
+    return {i: _slopes(node, *bounds[node.sources[0]]) for i, node in network.activations}
 
 
-def _slopes(node: Activation, low: Vector, high: Vector) -> Bounds:
+def _slopes(node: Node, low: Vector, high: Vector) -> Bounds:
     pairs = [slope_range(f, a, b) for f, a, b in zip(node.functions, low, high, strict=True)]
     return [low for low, _ in pairs], [high for _, high in pairs]
 
@@ -44,38 +43,36 @@ def _slopes(node: Activation, low: Vector, high: Vector) -> Bounds:
 def node_bounds(network: Network, box: Bounds, relaxations: Relaxations) -> list[Bounds]:
     """Bounds on the values of every node over the box: interval propagation, cut by backward bounds if there are relaxations."""
     require(all(a <= b for a, b in zip(*box, strict=True)), "the box is empty")
-    bounds: list[Bounds] = []
+    bounds = [box]
     lines: dict[int, tuple[Bounds, Bounds]] = {}  # slopes of lines below and above every neuron, and their offsets
-    for i, node in enumerate(network.nodes):
-        if isinstance(node, Input):
-            bounds.append(box)
-        elif isinstance(node, Affine):
+    for i, node in enumerate(network.nodes[1:], start=1):
+        if node.functions:
+            points = [f.points(a, b, f.cells) for f, a, b in zip(node.functions, *bounds[node.sources[0]], strict=True)]
+            flat = [ZERO] * node.size, [ZERO] * node.size
+            slopes = relaxations.get(i, flat)
+            lines[i] = slopes, _offsets(points, *slopes)
+            bounds.append(_offsets(points, *flat))
+        else:
             low = _sum(node.bias, *(matrix.times(*bounds[s]) for s, matrix in node.inputs))
             high = _sum(node.bias, *(matrix.times(*reversed(bounds[s])) for s, matrix in node.inputs))
             rows = _undecided(network, i, low, high) if relaxations else []
-            lows = _backward(network, i, Matrix([{k: 1} for k in rows], node.size), lines, box)
-            highs = _backward(network, i, Matrix([{k: -1} for k in rows], node.size), lines, box)
-            for k, a, b in zip(rows, lows, highs, strict=True):
+            both = Matrix([{k: sign} for sign in (1, -1) for k in rows], node.size)
+            found = _backward(network, i, both, lines, box)
+            for k, a, b in zip(rows, found[: len(rows)], found[len(rows) :], strict=True):
                 low[k], high[k] = max(low[k], a), min(high[k], -b)
-            bounds.append(([down(x, FINE) for x in low], [up(x, FINE) for x in high]))
-        else:
-            parts = [cells(f, lo, hi) for f, lo, hi in zip(node.functions, *bounds[node.source], strict=True)]
-            flat = [ZERO] * node.size
-            slopes = relaxations.get(i, (flat, flat))
-            bounds.append(_offsets(parts, flat, flat))
-            lines[i] = slopes, _offsets(parts, *slopes)
+            bounds.append(([-up(-x) for x in low], [up(x) for x in high]))
     return bounds
 
 
-def _offsets(parts: Sequence[Sequence[Cell]], below: Vector, above: Vector) -> Bounds:
+def _offsets(points: Sequence[Sequence[Point]], below: Vector, above: Vector) -> Bounds:
     """Of lines with these slopes below and above every neuron."""
-    low = [-offset(p, k, -1) for p, k in zip(parts, below, strict=True)]
-    return low, [offset(p, k, 1) for p, k in zip(parts, above, strict=True)]
+    low = [-offset(p, k, -1) for p, k in zip(points, below, strict=True)]
+    return low, [offset(p, k, 1) for p, k in zip(points, above, strict=True)]
 
 
 def _undecided(network: Network, i: int, low: Vector, high: Vector) -> list[int]:
     """The entries of node i whose slope, in some activation that reads it, is not known from these bounds."""
-    ranges = [_slopes(node, low, high) for node in network.nodes if isinstance(node, Activation) and node.source == i]
+    ranges = [_slopes(node, low, high) for _, node in network.activations if node.sources == [i]]
     return [k for k in range(len(low)) if any(lower[k] < upper[k] for lower, upper in ranges)]
 
 
@@ -85,16 +82,14 @@ def _backward(network: Network, i: int, start: Matrix, lines: Mapping[int, tuple
     total = [ZERO] * len(start.rows)
     for k in range(i, 0, -1):
         rows, node = pending[k], network.nodes[k]
-        if not any(rows.rows):
-            continue
-        if isinstance(node, Affine):
+        if any(rows.rows) and node.functions:
+            slopes, offsets = lines[k]
+            total = _sum(total, rows.times(*offsets))
+            pending[node.sources[0]] += rows.by_sign(*slopes)
+        elif any(rows.rows):
             total = _sum(total, rows.times(node.bias))
             for source, matrix in node.inputs:
                 pending[source] += rows @ matrix
-        elif isinstance(node, Activation):
-            slopes, offsets = lines[k]
-            total = _sum(total, rows.times(*offsets))
-            pending[node.source] += rows.by_sign(*slopes)
     return _sum(total, pending[0].times(*box))
 
 
@@ -104,52 +99,45 @@ def _sum(*vectors: Vector) -> Vector:
 
 def build_problem(network: Network, ranges: Ranges, W: Matrix, inputs: list[int], kept: Mapping[int, Variables]) -> Problem:
     """Every node as a linear function of the variables; neurons that are not kept are substituted, which the slack pays for."""
-    listed = [(0, j) for j in inputs] + [(i, k) for i, (places, _) in kept.items() for k in places]
+    listed = [(0, j) for j in inputs] + [(i, k) for i, (neurons, _) in kept.items() for k in neurons]
     numbers = {place: number for number, place in enumerate(listed)}
     values: list[Matrix] = []
-    equations, lower, upper = Matrix([], len(numbers)), list[Fraction](), list[Fraction]()
+    equations, lower, upper = [Matrix([], len(numbers))], list[Fraction](), list[Fraction]()
     spread: dict[int, Vector] = {}
     for i, node in enumerate(network.nodes):
         own = Matrix([{numbers[i, k]: 1} if (i, k) in numbers else {} for k in range(node.size)], len(numbers))
-        if isinstance(node, Input):
-            values.append(own)
-        elif isinstance(node, Affine):
+        if not node.functions:
             values.append(sum((matrix @ values[source] for source, matrix in node.inputs), own))
+            continue
+        y, ends = values[node.sources[0]], list(zip(*ranges[i], strict=True))
+        neurons, centered = kept[i]
+        middle = [(low + high) / 2 for low, high in ends]  # x = middle y + factor z, and at most spread |y| is left out
+        factor, spread[i] = [ZERO] * node.size, [(high - low) / 2 for low, high in ends]
+        for k in neurons:
+            low, high = ends[k] if ends[k][0] < ends[k][1] else slope_range(node.functions[k])
+            if centered:
+                middle[k], factor[k], low, high = (low + high) / 2, (high - low) / 2, -ONE, ONE
+            else:
+                middle[k], factor[k] = ZERO, ONE
+            spread[i][k] = ZERO
+            lower.append(low)
+            upper.append(high)
+        equations.append(Matrix([y.rows[k] for k in neurons], y.width, y.exponent))
+        values.append(own.scaled(factor) + y.scaled(middle))
+    slopes = {i: largest_slopes(*ends) for i, ends in ranges.items()}
+    slack = all_paths(network, W, {i: _sum(slopes[i], spread[i]) for i in slopes}) - all_paths(network, W, slopes)
+    return Problem(len(inputs), stack(*equations), lower, upper, W @ values[-1], slack)
+
+
+def all_paths(network: Network, W: Matrix, slopes: Mapping[int, Vector]) -> Fraction:
+    """The sum over all paths from inputs to rows of W of the product of absolute weights and these slopes."""
+    sizes = [[ONE] * network.nodes[0].size]
+    for i, node in enumerate(network.nodes[1:], start=1):
+        if node.functions:
+            sizes.append([s * y for s, y in zip(slopes[i], sizes[node.sources[0]], strict=True)])
         else:
-            y = values[node.source]
-            ends = list(zip(*ranges[i], strict=True))
-            middle = [(low + high) / 2 for low, high in ends]  # x = middle y + factor z, and at most spread |y| is left out
-            factor, spread[i] = [ZERO] * node.size, [(high - low) / 2 for low, high in ends]
-            places, centered = kept.get(i, ([], False))
-            for k in places:
-                low, high = ends[k] if ends[k][0] < ends[k][1] else slope_range(node.functions[k])
-                if centered:
-                    middle[k], factor[k], low, high = (low + high) / 2, (high - low) / 2, -ONE, ONE
-                else:
-                    middle[k], factor[k] = ZERO, ONE
-                spread[i][k] = ZERO
-                lower.append(low)
-                upper.append(high)
-            equations = stack(equations, Matrix([y.rows[k] for k in places], y.width, y.exponent))
-            values.append(own.scaled(factor) + y.scaled(middle))
-    return Problem(len(inputs), equations, lower, upper, W @ values[-1], _slack(network, ranges, W, spread))
-
-
-def _slack(network: Network, ranges: Ranges, W: Matrix, spread: Mapping[int, Vector]) -> Fraction:
-    """The sum of h Y G over substituted neurons: errors pass through the network like sizes, Y, and each neuron adds h Y."""
-    if not any(any(widths) for widths in spread.values()):
-        return ZERO
-    sizes, errors = [[ONE] * network.nodes[0].size], [[ZERO] * network.nodes[0].size]
-    for i, node in enumerate(network.nodes):
-        if isinstance(node, Affine):
-            sources = [(s, abs(matrix)) for s, matrix in node.inputs]
-            sizes.append(_sum([ZERO] * node.size, *(matrix.times(sizes[s]) for s, matrix in sources)))
-            errors.append(_sum([ZERO] * node.size, *(matrix.times(errors[s]) for s, matrix in sources)))
-        elif isinstance(node, Activation):
-            steepest, y, e = largest_slopes(*ranges[i]), sizes[node.source], errors[node.source]
-            sizes.append([s * a for s, a in zip(steepest, y, strict=True)])
-            errors.append([s * b + h * a for s, a, b, h in zip(steepest, y, e, spread[i], strict=True)])
-    return sum(abs(W).times(errors[-1]), ZERO)
+            sizes.append(_sum([ZERO] * node.size, *(abs(matrix).times(sizes[s]) for s, matrix in node.inputs)))
+    return sum(abs(W).times(sizes[-1]), ZERO)
 
 
 def largest_slopes(lower: Vector, upper: Vector) -> Vector:
