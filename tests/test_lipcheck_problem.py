@@ -71,7 +71,7 @@ def test_any_choice_of_variables_gives_a_bound(case, local, path):
         for i, node in enumerate(stored.nodes[1:], start=1):
             if node.functions:
                 low, high = (np.array([float(v) for v in side]) for side in ranges[i])
-                x.append(np.where(rng.random(node.size) < 0.5, low, high) * x[node.sources[0]])
+                x.append(np.where(rng.random(node.size) < 0.5, low, high) * x[node.source])
             else:
                 x.append(sum((dense(matrix) @ x[source] for source, matrix in node.inputs), np.zeros(node.size)))
         assert abs(x[-1][0]) <= bound * (1 + 1e-9) + 1e-12

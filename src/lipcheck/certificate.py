@@ -1,7 +1,5 @@
 """A certificate: its text (section 2 of spec/certificate.md), the rules (section 4), and the check, from top to bottom."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -10,7 +8,7 @@ from math import inf
 
 from .exact import ONE, TWO, ZERO, Matrix, Vector, decimal, inner_products, require, root_up, stack
 from .network import Network
-from .problem import Bounds, Problem, Ranges, build_problem, largest_slopes, slope_ranges
+from .problem import Bounds, Problem, Slopes, build_problem, largest_slopes, slope_ranges
 
 INTEGERS = re.compile("(0|-?[1-9][0-9]{0,999})( (0|-?[1-9][0-9]{0,999}))*")
 LARGEST_EXPONENT = 5_000
@@ -106,14 +104,14 @@ def path_sum(problem: Problem, norm: str) -> Fraction:
     return operator_norm(total, norm)
 
 
-def product(lines: Lines, network: Network, ranges: Ranges, W: Matrix, norm: str) -> Fraction:
+def product(lines: Lines, network: Network, ranges: Slopes, W: Matrix, norm: str) -> Fraction:
     numbers = [ONE]
     for i, node in enumerate(network.nodes[1:], start=1):
         if node.functions:
-            numbers.append(max(largest_slopes(*ranges[i])) * numbers[node.sources[0]])
+            numbers.append(max(largest_slopes(*ranges[i])) * numbers[node.source])
         else:
-            norms = [spectral_norm(lines, m) if norm == "l2" else operator_norm(m, norm) for m in node.matrices]
-            numbers.append(sum((v * numbers[source] for v, source in zip(norms, node.sources, strict=True)), ZERO))
+            norms = [(s, spectral_norm(lines, m) if norm == "l2" else operator_norm(m, norm)) for s, m in node.inputs]
+            numbers.append(sum((numbers[source] * value for source, value in norms), ZERO))
     return operator_norm(W, norm) * numbers[-1]
 
 
@@ -160,35 +158,29 @@ def products(lines: Lines, problem: Problem) -> Amounts:
 def polynomial(problem: Problem) -> Polynomial:
     """C x in the variables of [0, 1]: t = 2 x - 1, s = l + (u - l) x; for several rows r.C x, with r = 2 x - 1 and t = 1."""
     n, width, rows = problem.inputs, problem.C.width, len(problem.C.rows)
-    one: Polynomial = {(): ONE}
-    x = [_times(one, -ONE, ONE, j) for j in range(n)] if rows == 1 else [one]
+    x: list[Polynomial] = [{(): -ONE, (j,): TWO} for j in range(n)] if rows == 1 else [{(): ONE}]
     count = 0
     for a, low, high in zip(range(n, width), problem.lower, problem.upper, strict=True):
-        x.append(_times(_combination(problem.A, a - n, x), low, high, a))
+        x.append(_product(problem.A, a - n, x, low, high, a))
         count += len(x[-1])
         require(count <= MOST_MONOMIALS, f"the polynomial has more than {MOST_MONOMIALS} monomials", "limits exceeded")
     if rows == 1:
-        return _combination(problem.C, 0, x)
-    signed = [_times(_combination(problem.C, k, x), -ONE, ONE, width + k) for k in range(rows)]
-    return _combination(Matrix([dict.fromkeys(range(rows), 1)], rows), 0, signed)
+        return _product(problem.C, 0, x, ONE, ONE, width)
+    signed = [_product(problem.C, k, x, -ONE, ONE, width + k) for k in range(rows)]
+    return _product(Matrix([dict.fromkeys(range(rows), 1)], rows), 0, signed, ONE, ONE, width)
 
 
-def _times(factor: Polynomial, low: Fraction, high: Fraction, variable: int) -> Polynomial:
-    """A polynomial in earlier variables times low + (high - low) x."""
-    result = {monomial: low * value for monomial, value in factor.items() if low}
-    result.update({(*monomial, variable): (high - low) * value for monomial, value in factor.items() if low < high})
-    return result
-
-
-def _combination(matrix: Matrix, i: int, x: Sequence[Polynomial]) -> Polynomial:
-    """Row i of the matrix times x."""
+def _product(matrix: Matrix, i: int, x: Sequence[Polynomial], low: Fraction, high: Fraction, variable: int) -> Polynomial:
+    """Row i of the matrix times x, times low + (high - low) times a variable that comes after all of theirs."""
     total: Polynomial = {}
     unit = TWO**matrix.exponent
     for j, v in matrix.rows[i].items():
         weight = v * unit
         for monomial, value in x[j].items():
             total[monomial] = total.get(monomial, ZERO) + weight * value
-    return total
+    result = {monomial: low * value for monomial, value in total.items() if low}
+    result.update({(*monomial, variable): (high - low) * value for monomial, value in total.items() if low < high})
+    return result
 
 
 def sdp(lines: Lines, problem: Problem, norm: str) -> Fraction:
@@ -270,7 +262,7 @@ def check(network: Network, data: bytes) -> Claim:
         amounts = _part(lines, claim, ranges, chosen, inputs)
         obtained = sum((amount for _, amount in amounts), ZERO)
         largest = sorted(amounts, key=lambda pair: -pair[1])[:SHOWN]
-        shown = "; ".join(f"{name}: {decimal(amount)}" for name, amount in largest)
+        shown = "; ".join(f"{name}: {decimal(amount)}" for name, amount in largest if amount)
         require(obtained <= bound, f"claimed {decimal(bound)}, obtained {decimal(obtained)} in part {part}: {shown}", "rejected")
         rows_left -= set(chosen)
         inputs_left -= set(inputs)
@@ -281,7 +273,7 @@ def check(network: Network, data: bytes) -> Claim:
     return claim
 
 
-def _part(lines: Lines, claim: Claim, ranges: Ranges, chosen: list[int], inputs: list[int]) -> Amounts:
+def _part(lines: Lines, claim: Claim, ranges: Slopes, chosen: list[int], inputs: list[int]) -> Amounts:
     """What adds up to the bound that the part proves."""
     network, norm = claim.network, claim.norm
     kept = {}

@@ -1,7 +1,5 @@
 """lipcheck NETWORK [CERTIFICATE]: check a certificate, or say what was understood of a network."""
 
-from __future__ import annotations
-
 import argparse
 import signal
 import traceback
@@ -10,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from .certificate import Claim, check
-from .exact import VERDICTS, Failure, decimal, require
+from .exact import VERDICTS, Failure, decimal
 from .network import Network, read_network
 
 try:
@@ -19,7 +17,6 @@ except ImportError:  # not on Windows
     resource = None  # type: ignore[assignment]
 
 SHOWN = 8  # outputs or inputs that are written out
-NETWORK_BYTES, CERTIFICATE_BYTES = 2**31, 2**30  # at most
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -31,14 +28,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     try:
         with limits(options.seconds, options.gigabytes):
-            network = read_network(read_bytes(options.network, NETWORK_BYTES))
+            network = read_network(Path(options.network).read_bytes())
             if options.certificate is None:
                 print(describe(network))
                 return 0
-            claim = check(network, read_bytes(options.certificate, CERTIFICATE_BYTES))
+            claim = check(network, Path(options.certificate).read_bytes())
             verdict, message = "verified", theorem(claim)
     except Failure as failure:
-        verdict, message = failure.verdict, str(failure)
+        verdict, message = failure.args
+    except OSError as error:
+        verdict, message = "malformed", str(error)
     except MemoryError:
         verdict, message = "limits exceeded", f"more than {options.gigabytes:g} GB of memory"
     except Exception:
@@ -47,20 +46,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return VERDICTS[verdict]
 
 
-def read_bytes(path: str, most: int) -> bytes:
-    try:
-        require(Path(path).stat().st_size <= most, f"{path} is larger than {most} bytes", "limits exceeded")
-        return Path(path).read_bytes()
-    except OSError as error:
-        raise Failure("malformed", f"cannot read {path}: {error.strerror}") from None
-
-
 def describe(network: Network) -> str:
     lines = [f"network sha256 {network.sha256}"]
     for i, node in enumerate(network.nodes):
-        sources, weights = ", ".join(map(str, node.sources)), sum(len(row) for m in node.matrices for row in m.rows)
         lines.append(f"node {i}: {node.kind}, {node.size}")
-        lines[-1] += (f", from {sources}" if sources else "") + (f", {weights} weights" if node.matrices else "")
+        if node.functions:
+            lines[-1] += f", from {node.source}"
+        for source, matrix in node.inputs:
+            lines[-1] += f", from {source} by {sum(map(len, matrix.rows))} weights"
     return "\n".join(lines)
 
 

@@ -19,19 +19,14 @@ except ImportError:
 
 VERDICTS = {"verified": 0, "rejected": 1, "malformed": 2, "network mismatch": 3, "limits exceeded": 4, "internal error": 70}
 MOST_ENTRIES = 50_000_000  # of a matrix
-DENSE_FROM = 100_000  # multiplications from which it pays to treat matrices as dense, if at least one in DENSE_SHARE is with
-DENSE_SHARE = 4  # numbers that are not zero
+DENSE_FROM, DENSE_SHARE = 100_000, 4  # from so many products of numbers, one in so many not zero, matrices count as dense
 ZERO, ONE, TWO = Fraction(0), Fraction(1), Fraction(2)
 
 Vector = list[Fraction]
 
 
 class Failure(Exception):  # noqa: N818
-    """A verdict other than "verified", and the reason."""
-
-    def __init__(self, verdict: str, reason: str) -> None:
-        super().__init__(reason)
-        self.verdict, self.code = verdict, VERDICTS[verdict]
+    """Two arguments: a verdict other than "verified", and the reason."""
 
 
 def require(condition: bool, reason: str, verdict: str = "malformed") -> None:

@@ -1,158 +1,118 @@
-"""Activation functions: enclosures of their values and slopes, from series for e^x, log and the normal distribution."""
+"""Activation functions: enclosures of their values and slopes, from which follow slope ranges and lines around them.
 
-from __future__ import annotations
+What is piecewise polynomial is computed exactly. The formulas of the others have no parameters and are computed with 100 digits,
+in decimals: Python rounds each operation on them correctly, e^x, log and root included. In these formulas numbers that cancel are
+at most 100 (1 + |x|) and no step multiplies an error by more than 10^5, so that results are off by less than 10^-80 (1 + |x|).
+"""
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from decimal import Context, Decimal, localcontext
 from fractions import Fraction
-from math import inf, isqrt
+from functools import cache
+from math import floor, inf
 
 from .exact import ONE, ZERO, require
 
-BITS = 128
-SCALE = 1 << BITS
-COARSE = 64  # bits to which slopes are rounded outward
-FINE = 1 << 200  # values of nodes are rounded outward to multiples of 1 / FINE
-FAR = Fraction(90)  # e^-FAR < 2^-128
-HUGE = Fraction(2**5000)  # for infinity: beyond all break points, and slopes are within 2^-COARSE of their limits
+GRID = 1 << 200  # results, and values of nodes, are rounded to multiples of 1 / GRID
+SLOPE_GRID = 1 << 64  # slope ranges are rounded outward to multiples of 1 / SLOPE_GRID
+ERROR = Fraction(1, 1 << 128)  # of values, relative to 1 + |x|
+SLOPE_ERROR = Fraction(1, 10**24)  # of slopes, even if a turning point is off by that much: no second derivative is above 1
+FAR = Decimal(100)  # e^-FAR and FAR e^-FAR are less than 10^-40
+HUGE = Fraction(2**5000)  # for infinity: beyond all break points, and slopes are within SLOPE_ERROR of their limits
 CELLS = 16  # of an interval on which a function that is not piecewise linear is bounded
-TURN_ERROR = SCALE // 10**24  # of where a slope turns, and of the slope: no second derivative is larger than 1
+PI = Decimal("3.14159265358979323846264338327950288419716939937510582097494459230781640628620899862803482534211706798")
 
-
-def up(x: Fraction) -> Fraction:
-    return Fraction(-(-x.numerator * FINE // x.denominator), FINE)
-
-
-@dataclass(frozen=True)
-class Interval:
-    """All numbers between lo / SCALE and hi / SCALE. Every operation rounds outward."""
-
-    lo: int
-    hi: int
-
-    @staticmethod
-    def of(x: Fraction | int) -> Interval:
-        return Interval(x.numerator * SCALE // x.denominator, -(-x.numerator * SCALE // x.denominator))
-
-    def __add__(self, other: Interval) -> Interval:
-        return Interval(self.lo + other.lo, self.hi + other.hi)
-
-    def __sub__(self, other: Interval) -> Interval:
-        return Interval(self.lo - other.hi, self.hi - other.lo)
-
-    def __mul__(self, other: Interval) -> Interval:
-        ends = [a * b for a in (self.lo, self.hi) for b in (other.lo, other.hi)]
-        return Interval(min(ends) >> BITS, -(-max(ends) >> BITS))
-
-    def inverse(self) -> Interval:
-        """1 / x, for positive intervals."""
-        return Interval(SCALE * SCALE // self.hi, -(-SCALE * SCALE // self.lo))
-
-    def root(self) -> Interval:
-        return Interval(isqrt(self.lo * SCALE), isqrt(self.hi * SCALE) + 1)
-
-    def through(self, increasing: Piece) -> Interval:
-        """The values of an increasing function."""
-        return Interval(increasing(Fraction(self.lo, SCALE))[0].lo, increasing(Fraction(self.hi, SCALE))[0].hi)
-
-
+Interval = tuple[Fraction, Fraction]
 Enclosure = tuple[Interval, Interval]  # of value and slope
 Piece = Callable[[Fraction], Enclosure]
-Point = tuple[Fraction, Interval, Interval, Interval]
-
-PI_DIGITS = 31415926535897932384626433832795028841971
-UNIT, TWO, FOUR = Interval.of(1), Interval.of(2), Interval.of(4)
-PI = Interval(PI_DIGITS * SCALE // 10**40, (PI_DIGITS + 1) * SCALE // 10**40 + 1)
-DENSITY = (TWO * PI).root().inverse()  # 1 / sqrt(2 pi)
+Point = tuple[Fraction, Interval, Interval, Interval]  # x, and enclosures of the value and of the slopes on both sides
+Formula = Callable[[Decimal], tuple[Decimal, Decimal]]  # value and slope
 
 
-def series(term: Interval, factor: Interval, ratio: Callable[[int], Fraction]) -> Interval:
-    """The sum of term n >= 0, which is term n - 1 times factor ratio(n). That number, once below 1/2, stays there."""
-    total, n, step = Interval(0, 0), 1, factor * Interval.of(ratio(1))
-    while term.hi > 1 or 2 * step.hi > SCALE:
-        total, term, n = total + term, term * step, n + 1
-        step = factor * Interval.of(ratio(n))
-    return total + Interval(0, 2 * term.hi)
+def up(x: Fraction, grid: int = GRID) -> Fraction:
+    return Fraction(-floor(-x * grid), grid)
 
 
-def decay(x: Fraction) -> Interval:
-    """e^-x for x >= 0: the series of e^r, r = x / 2^k <= 1/2, then k squarings."""
-    if x >= FAR:
-        return Interval(0, 1)
-    halvings = (2 * x.numerator // x.denominator).bit_length()
-    growth = series(UNIT, Interval.of(x / 2**halvings), lambda n: Fraction(1, n))
-    for _ in range(halvings):
-        growth = growth * growth
-    return growth.inverse()
+def times(factor: Fraction, interval: Interval) -> Interval:
+    ends = factor * interval[0], factor * interval[1]
+    return min(ends), max(ends)
 
 
-def line(slope: Fraction, offset: Fraction = ZERO) -> Piece:
-    return lambda x: (Interval.of(slope * x + offset), Interval.of(slope))
+def polynomial(slope: Fraction, offset: Fraction = ZERO, square: Fraction = ZERO) -> Piece:
+    """offset + slope x + square x^2, exactly."""
+
+    def piece(x: Fraction) -> Enclosure:
+        value, steepness = offset + slope * x + square * x * x, slope + 2 * square * x
+        return (value, value), (steepness, steepness)
+
+    return piece
+
+
+def smooth(formula: Formula) -> Piece:
+    def piece(x: Fraction) -> Enclosure:
+        with localcontext(Context(prec=100)):
+            results = formula(Decimal(x.numerator) / Decimal(x.denominator))
+            value, slope = (Fraction(int(result * GRID), GRID) for result in results)
+        error = ERROR * (1 + abs(x))
+        return (value - error, value + error), (slope - SLOPE_ERROR, slope + SLOPE_ERROR)
+
+    return piece
 
 
 def exponential(factor: Fraction) -> Piece:
-    """factor (e^x - 1), x <= 0."""
-    return lambda x: (Interval.of(factor) * (decay(-x) - UNIT), Interval.of(factor) * decay(-x))
+    """factor (e^x - 1)."""
+    plain = smooth(lambda x: (x.exp() - 1, x.exp()))
+    return lambda x: (times(factor, plain(x)[0]), times(factor, plain(x)[1]))
 
 
-def softsign(x: Fraction) -> Enclosure:
-    return Interval.of(x / (1 + abs(x))), Interval.of((1 + abs(x)) ** -2)
+def sigmoid(x: Decimal) -> tuple[Decimal, Decimal]:
+    e = (-abs(x)).exp()
+    return (1 if x >= 0 else e) / (1 + e), e / (1 + e) / (1 + e)
 
 
-def sigmoid(x: Fraction) -> Enclosure:
-    e = decay(abs(x))
-    large, small = (UNIT + e).inverse(), (UNIT + e).inverse() * e
-    return large if x >= 0 else small, large * small
-
-
-def tanh(x: Fraction) -> Enclosure:
+def tanh(x: Decimal) -> tuple[Decimal, Decimal]:
     value, slope = sigmoid(2 * x)
-    return TWO * value - UNIT, FOUR * slope
+    return 2 * value - 1, 4 * slope
 
 
-def softplus(x: Fraction) -> Enclosure:
-    """max(x, 0) + log(1 + e), e = e^-|x|; log(1 + e) = 2 (w + w^3/3 + w^5/5 + ...), w = e / (2 + e) <= 1/3."""
-    e = decay(abs(x))
-    w = e * (TWO + e).inverse()
-    logarithm = TWO * series(w, w * w, lambda n: Fraction(2 * n - 1, 2 * n + 1))
-    return Interval.of(max(x, ZERO)) + logarithm, sigmoid(x)[0]
+def softplus(x: Decimal) -> tuple[Decimal, Decimal]:
+    return max(x, Decimal(0)) + (1 + (-abs(x)).exp()).ln(), sigmoid(x)[0]
 
 
-def normal(x: Fraction) -> Enclosure:
-    """Phi(x) = 1/2 + density(x) (x + x^3/3 + x^5/15 + ...) and the density; far out 1 - Phi(x) <= e^(-x^2 / 2)."""
-    e = decay(x * x / 2)
-    if x * x >= FAR:
-        tail = Interval(0, e.hi)
-    else:
-        series_of_x = series(Interval.of(abs(x)), Interval.of(x * x), lambda n: Fraction(1, 2 * n + 1))
-        tail = Interval.of(Fraction(1, 2)) - DENSITY * e * series_of_x
-    return tail if x < 0 else UNIT - tail, DENSITY * e
+def normal(x: Decimal) -> tuple[Decimal, Decimal]:
+    """The normal distribution 1/2 + density(x) (x + x^3/3 + x^5/15 + ...), and its density. Both have their limits at 20."""
+    x = max(min(x, Decimal(20)), Decimal(-20))
+    density = (-x * x / 2).exp() / (2 * PI).sqrt()
+    total, term, n = x, x, 3
+    while abs(term) > Decimal("1e-90"):
+        term *= x * x / n
+        total, n = total + term, n + 2
+    return Decimal("0.5") + density * total, density
 
 
-def erf(x: Fraction) -> Enclosure:
-    return TWO * (TWO.root() * Interval.of(x)).through(normal) - UNIT, TWO * PI.root().inverse() * decay(x * x)
+def erf(x: Decimal) -> tuple[Decimal, Decimal]:
+    root = Decimal(2).sqrt()
+    value, slope = normal(root * x)
+    return 2 * value - 1, 2 * root * slope
 
 
-def gelu_tanh_gate(x: Fraction) -> Enclosure:
+def gelu_tanh_gate(x: Decimal) -> tuple[Decimal, Decimal]:
     """sigmoid(v), v = 2 sqrt(2 / pi) (x + 0.044715 x^3)."""
-    cubic, factor = Fraction(44715, 10**6), FOUR * DENSITY
-    gate = (factor * Interval.of(x + cubic * x**3)).through(sigmoid)
-    return gate, factor * Interval.of(1 + 3 * cubic * x**2) * gate * (UNIT - gate)
+    factor, cubic = (8 / PI).sqrt(), Decimal("0.044715")
+    value, slope = sigmoid(factor * (x + cubic * x * x * x))
+    return value, slope * factor * (1 + 3 * cubic * x * x)
 
 
-def mish_gate(x: Fraction) -> Enclosure:
-    value, slope = softplus(x)
-    gate = value.through(tanh)
-    return gate, (UNIT - gate * gate) * slope
+def mish_gate(x: Decimal) -> tuple[Decimal, Decimal]:
+    """tanh(softplus(x))."""
+    inner, inner_slope = softplus(x)
+    value, slope = tanh(inner)
+    return value, slope * inner_slope
 
 
-def hard_swish(x: Fraction) -> Enclosure:
-    """Between -3 and 3."""
-    return Interval.of(x * (x + 3) / 6), Interval.of(x / 3 + Fraction(1, 2))
-
-
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Function:
     """sigma(x) = f(scale x) / scale, f by pieces between break points. On a piece the slope is monotone."""
 
@@ -165,10 +125,9 @@ class Function:
         require(self.scale > 0, "a parameter of an activation is not positive")
 
     def at(self, x: Fraction) -> Point:
-        """x, the value there, and the slopes on its left and on its right."""
         u = self.scale * x
         left, right = (self.pieces[side(self.breaks, u)](u) for side in (bisect_left, bisect_right))
-        return x, left[0] * Interval.of(1 / self.scale), left[1], right[1]
+        return x, times(1 / self.scale, left[0]), left[1], right[1]
 
     def points(self, lo: Fraction, hi: Fraction, cells: int) -> list[Point]:
         """At lo, hi, all break points between, and between cells of equal width."""
@@ -177,28 +136,37 @@ class Function:
 
 
 def leaky(alpha: Fraction) -> Function:
-    return Function([line(alpha), line(ONE)], [ZERO], cells=1)
+    return Function([polynomial(alpha), polynomial(ONE)], [ZERO], cells=1)
 
 
 def ramp(slope: Fraction, offset: Fraction, low: Fraction, high: Fraction) -> Function:
     """min(max(slope x + offset, low), high); the ends may be infinite."""
     valid = slope > 0 and low <= high and low < inf and high > -inf
     require(valid, "activation 'clip' needs low <= high, 'hard_sigmoid' alpha > 0")
-    left, right = ([line(ZERO, end)] if abs(end) < inf else [] for end in (low, high))
+    left, right = ([polynomial(ZERO, end)] if abs(end) < inf else [] for end in (low, high))
     breaks = [(end - offset) / slope for end in (low, high) if abs(end) < inf]
-    return Function([*left, line(slope, offset), *right], breaks, cells=1)
+    return Function([*left, polynomial(slope, offset), *right], breaks, cells=1)
 
 
-def gated(gate: Piece, left: str, right: str, scale: Fraction = ONE) -> Function:
-    """x gate(x), whose slope turns at two points, near to these. Enclosures at FAR reach to the limits, so they hold beyond."""
+def hard_swish() -> Function:
+    middle = polynomial(Fraction(1, 2), square=Fraction(1, 6))
+    return Function([polynomial(ZERO), middle, polynomial(ONE)], [Fraction(-3), Fraction(3)])
 
-    def piece(x: Fraction) -> Enclosure:
-        near = min(max(x, -FAR), FAR)
+
+def odd(formula: Formula) -> Function:
+    """A function whose slope turns at 0."""
+    return Function([smooth(formula)] * 2, [ZERO])
+
+
+def gated(gate: Formula, left: str, right: str, scale: Fraction = ONE) -> Function:
+    """x gate(x), whose slope turns at two points, near to these, and is at its limit, 0 or 1, from FAR on."""
+
+    def formula(x: Decimal) -> tuple[Decimal, Decimal]:
+        near = max(min(x, FAR), -FAR)
         value, slope = gate(near)
-        total = value + Interval.of(near) * slope
-        return Interval.of(x) * value, Interval(total.lo - TURN_ERROR, total.hi + TURN_ERROR)
+        return x * value, value + near * slope
 
-    return Function([piece] * 3, [Fraction(left), Fraction(right)], scale)
+    return Function([smooth(formula)] * 3, [Fraction(left), Fraction(right)], scale)
 
 
 KINDS: dict[str, tuple[tuple[str, ...], Callable[..., Function]]] = {  # names of parameters, and the function for their values
@@ -207,15 +175,15 @@ KINDS: dict[str, tuple[tuple[str, ...], Callable[..., Function]]] = {  # names o
     "leaky_relu": (("alpha",), leaky),
     "clip": (("low", "high"), lambda low, high: ramp(ONE, ZERO, low, high)),
     "hard_sigmoid": (("alpha", "beta"), lambda alpha, beta: ramp(alpha, beta, ZERO, ONE)),
-    "hard_swish": ((), lambda: Function([line(ZERO), hard_swish, line(ONE)], [Fraction(-3), Fraction(3)])),
-    "elu": (("alpha",), lambda alpha: Function([exponential(alpha), line(ONE)], [ZERO])),
-    "selu": (("alpha", "gamma"), lambda alpha, gamma: Function([exponential(alpha * gamma), line(gamma)], [ZERO])),
-    "celu": (("alpha",), lambda alpha: Function([exponential(ONE), line(ONE)], [ZERO], 1 / alpha)),
-    "softplus": (("beta",), lambda beta: Function([softplus], (), beta)),
-    "softsign": ((), lambda: Function([softsign, softsign], [ZERO])),
-    "sigmoid": ((), lambda: Function([sigmoid, sigmoid], [ZERO])),
-    "tanh": ((), lambda: Function([tanh, tanh], [ZERO])),
-    "erf": ((), lambda: Function([erf, erf], [ZERO])),
+    "hard_swish": ((), hard_swish),
+    "elu": (("alpha",), lambda alpha: Function([exponential(alpha), polynomial(ONE)], [ZERO])),
+    "selu": (("alpha", "gamma"), lambda alpha, gamma: Function([exponential(alpha * gamma), polynomial(gamma)], [ZERO])),
+    "celu": (("alpha",), lambda alpha: Function([exponential(ONE), polynomial(ONE)], [ZERO], 1 / alpha)),
+    "softplus": (("beta",), lambda beta: Function([smooth(softplus)], (), beta)),
+    "softsign": ((), lambda: odd(lambda x: (x / (1 + abs(x)), 1 / (1 + abs(x)) / (1 + abs(x))))),
+    "sigmoid": ((), lambda: odd(sigmoid)),
+    "tanh": ((), lambda: odd(tanh)),
+    "erf": ((), lambda: odd(erf)),
     "silu": (("beta",), lambda beta: gated(sigmoid, "-2.3993572805154676678327397", "2.3993572805154676678327397", beta)),
     "gelu": (("beta",), lambda beta: gated(normal, "-1.4142135623730950488016887", "1.4142135623730950488016887", beta)),
     "gelu_tanh": ((), lambda: gated(gelu_tanh_gate, "-1.4185040087908283555480335", "1.4185040087908283555480335")),
@@ -223,18 +191,19 @@ KINDS: dict[str, tuple[tuple[str, ...], Callable[..., Function]]] = {  # names o
 }
 
 
-def slope_range(f: Function, lo: Fraction = -HUGE, hi: Fraction = HUGE) -> tuple[Fraction, Fraction]:
+@cache
+def slope_range(f: Function, lo: Fraction = -HUGE, hi: Fraction = HUGE) -> Interval:
     """The range of slopes over [lo, hi], rounded outward."""
-    slopes = [slope for _, _, *sides in f.points(lo, hi, 1) for slope in sides]
-    low, high = min(s.lo for s in slopes), max(s.hi for s in slopes)
-    return Fraction(low >> BITS - COARSE, 1 << COARSE), -Fraction(-high >> BITS - COARSE, 1 << COARSE)
+    slopes = [slope for _, _, *sides in f.points(lo, hi, 1) for side in sides for slope in side]
+    return -up(-min(slopes), SLOPE_GRID), up(max(slopes), SLOPE_GRID)
 
 
 def offset(points: Sequence[Point], k: Fraction, sign: int) -> Fraction:
     """A number >= sign (sigma(x) - k x) at all points and between: where the steepest rise meets the steepest fall."""
-    found = [Fraction(max(sign * y.lo, sign * y.hi), SCALE) - sign * k * x for x, y, _, _ in points]
-    for (a, _, _, first), (b, _, last, _), left, right in zip(points, points[1:], found[:-1], found[1:], strict=False):
-        slopes = [sign * (Fraction(s, SCALE) - k) for s in (first.lo, first.hi, last.lo, last.hi)]
+    heights = [max(sign * (end - k * x) for end in value) for x, value, _, _ in points]
+    found = list(heights)
+    for (a, _, _, first), (b, _, last, _), left, right in zip(points, points[1:], heights, heights[1:], strict=False):
+        slopes = [sign * (slope - k) for slope in (*first, *last)]
         fall, rise = min(slopes), max(slopes)
         if fall < 0 < rise:
             way = (right - left - fall * (b - a)) / (rise - fall)

@@ -1,41 +1,35 @@
 """The network file: safetensors with the graph as JSON in its metadata. Floats become fractions or integer ratios, exactly;
 NaN and infinity have none, which is an error."""
 
-from __future__ import annotations
-
 import hashlib
 import json
-import sys
-from array import array
-from dataclasses import dataclass, field
+import struct
+from collections.abc import Sequence
+from dataclasses import dataclass
 from fractions import Fraction
 from math import inf, isinf, prod
 from typing import Any
 
-from .exact import Failure, Matrix, Vector, align, require
+from .exact import Failure, Matrix, align, require
 from .functions import KINDS, Function
 
 FORMAT = "lipopt-network-1"
 MOST_NEURONS = 1_000_000  # of a node
 TYPES = {"F32": "f", "F64": "d", "I32": "i", "I64": "q"}
 
-Tensors = dict[str, tuple[list[int], "array[Any]"]]  # shapes and entries
+Tensors = dict[str, tuple[str, list[int], list[Any]]]  # types, shapes and entries
 
 
 @dataclass(frozen=True)
 class Node:
-    """The input (without sources), an affine node (a matrix for every source, and a bias), or an activation of one source."""
+    """The input; or an affine node, with inputs and a bias; or an activation, with a source and functions."""
 
     kind: str
     size: int
-    sources: list[int] = field(default_factory=list)
-    matrices: list[Matrix] = field(default_factory=list)
-    bias: Vector = field(default_factory=list)
-    functions: list[Function] = field(default_factory=list)  # one a neuron; empty unless the node is an activation
-
-    @property
-    def inputs(self) -> list[tuple[int, Matrix]]:
-        return list(zip(self.sources, self.matrices, strict=True))
+    inputs: Sequence[tuple[int, Matrix]] = ()  # sources and matrices
+    bias: Sequence[Fraction] = ()
+    source: int = 0
+    functions: Sequence[Function] = ()  # one a neuron
 
 
 @dataclass(frozen=True)
@@ -57,7 +51,7 @@ def read_network(data: bytes) -> Network:
         for i, entry in enumerate(graph["nodes"]):
             nodes.append(_node(i, entry, nodes, tensors))
             require(0 < nodes[i].size <= MOST_NEURONS, f"node {i} is empty or has over {MOST_NEURONS} entries", "limits exceeded")
-    except (KeyError, TypeError, ValueError, AttributeError, RecursionError, ArithmeticError) as error:
+    except (KeyError, TypeError, ValueError, AttributeError, RecursionError, ArithmeticError, struct.error) as error:
         raise Failure("malformed", f"the network file is not valid: {type(error).__name__} {error}") from None
     return Network(nodes, hashlib.sha256(data).hexdigest())
 
@@ -78,18 +72,15 @@ def _open(data: bytes) -> tuple[Tensors, str]:
     tensors: Tensors = {}
     for name, entry in header.items():
         shape, (begin, end) = [_count(n) for n in entry["shape"]], [_count(n) for n in entry["data_offsets"]]
-        values = array(TYPES[entry["dtype"]], data[start + begin : start + end])
-        fits = end - begin == prod(shape) * values.itemsize == len(values) * values.itemsize
-        require(fits, f"tensor '{name}' does not fit its place in the file")
-        if sys.byteorder == "big":
-            values.byteswap()
-        tensors[name] = shape, values
+        kind = TYPES[entry["dtype"]]
+        tensors[name] = kind, shape, list(struct.unpack(f"<{prod(shape)}{kind}", data[start + begin : start + end]))
     return tensors, document
 
 
 def _entries(tensors: Tensors, name: str, types: str) -> list[Any]:
-    require(tensors[name][1].typecode in types, f"the type of tensor '{name}' is wrong")
-    return tensors[name][1].tolist()
+    kind, _, values = tensors[name]
+    require(kind in types, f"the type of tensor '{name}' is wrong")
+    return values
 
 
 def _count(value: Any, below: float = inf) -> int:
@@ -105,20 +96,21 @@ def _node(i: int, entry: dict[str, Any], before: list[Node], tensors: Tensors) -
     if op == "affine":
         bias = [Fraction(v) for v in _entries(tensors, f"{i}.bias", "fd")]
         sources = [_count(source, i) for source in entry["sources"]]
-        once = len(set(sources)) == len(sources) and tensors[f"{i}.bias"][0] == [len(bias)]
+        once = len(set(sources)) == len(sources) and tensors[f"{i}.bias"][1] == [len(bias)]
         require(once, f"node {i} names a source twice, or its bias is not a vector")
         pairs = enumerate(zip(sources, entry["layouts"], strict=True))
-        matrices = [_matrix(f"{i}.{k}", len(bias), before[s].size, layout, tensors) for k, (s, layout) in pairs]
-        return Node("affine", len(bias), sources, matrices, bias)
+        inputs = [(s, _matrix(f"{i}.{k}", len(bias), before[s].size, layout, tensors)) for k, (s, layout) in pairs]
+        return Node("affine", len(bias), inputs, bias)
     require(op == "activation" and kind in KINDS, f"node {i} is of a kind that is not known")
     source = _count(entry["source"], i)
-    return Node(str(kind), before[source].size, [source], functions=_functions(i, entry, before[source].size, tensors))
+    size = before[source].size
+    return Node(str(kind), size, source=source, functions=_functions(i, entry, size, tensors))
 
 
 def _matrix(prefix: str, height: int, width: int, layout: str, tensors: Tensors) -> Matrix:
     if layout == "dense":
         values = _entries(tensors, f"{prefix}.dense", "fd")
-        require(tensors[f"{prefix}.dense"][0] == [height, width], f"the matrix {prefix} does not fit its nodes")
+        require(tensors[f"{prefix}.dense"][1] == [height, width], f"the matrix {prefix} does not fit its nodes")
         starts, columns = list(range(0, height * width + 1, width)), list(range(width)) * height
     else:
         values = _entries(tensors, f"{prefix}.data", "fd")
@@ -142,10 +134,8 @@ def _functions(i: int, entry: dict[str, Any], size: int, tensors: Tensors) -> li
     require(sorted([*numbers, *entry["arrays"]]) == sorted(names), f"the parameters of node {i} are not {names}")
     for name in names:
         column = [float.fromhex(numbers[name])] * size if name in numbers else _entries(tensors, f"{i}.{name}", "fd")
-        written = name not in numbers or column[0].hex() == numbers[name]
-        require(
-            written and len(column) == size, f"parameter '{name}' of node {i} is not a hexadecimal float, or not one a neuron"
-        )
+        valid = len(column) == size and (name not in numbers or column[0].hex() == numbers[name])
+        require(valid, f"parameter '{name}' of node {i} is not a hexadecimal float, or not one a neuron")
         columns.append([v if kind == "clip" and isinf(v) else Fraction(v) for v in column])
     parameters = list(zip(*columns, strict=True)) if names else [()] * size
     built = {values: build(*values) for values in set(parameters)}

@@ -1,7 +1,5 @@
 """From a network and a domain to slope ranges and the derivative problem of a part (section 3 of spec/certificate.md)."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
@@ -11,9 +9,8 @@ from .functions import HUGE, Point, offset, slope_range, up
 from .network import Network, Node
 
 Bounds = tuple[Vector, Vector]  # lower and upper, one a neuron
-Ranges = Mapping[int, Bounds]  # of slopes, by node
+Slopes = Mapping[int, Bounds]  # by node: their ranges, or those of lines below and above
 Variables = tuple[list[int], bool]  # the neurons of a node that are kept as variables, and whether they are centered
-Relaxations = Mapping[int, Bounds]  # slopes of lines below and above every neuron, by node
 
 
 @dataclass(frozen=True)
@@ -28,11 +25,11 @@ class Problem:
     slack: Fraction
 
 
-def slope_ranges(network: Network, box: Bounds | None, relaxations: Relaxations) -> Ranges:
+def slope_ranges(network: Network, box: Bounds | None, relaxations: Slopes) -> Slopes:
     """What is known of the slopes of every activation node."""
     space = [([-HUGE] * node.size, [HUGE] * node.size) for node in network.nodes]
     bounds = space if box is None else node_bounds(network, box, relaxations)
-    return {i: _slopes(node, *bounds[node.sources[0]]) for i, node in network.activations}
+    return {i: _slopes(node, *bounds[node.source]) for i, node in network.activations}
 
 
 def _slopes(node: Node, low: Vector, high: Vector) -> Bounds:
@@ -40,14 +37,14 @@ def _slopes(node: Node, low: Vector, high: Vector) -> Bounds:
     return [low for low, _ in pairs], [high for _, high in pairs]
 
 
-def node_bounds(network: Network, box: Bounds, relaxations: Relaxations) -> list[Bounds]:
+def node_bounds(network: Network, box: Bounds, relaxations: Slopes) -> list[Bounds]:
     """Bounds on the values of every node over the box: interval propagation, cut by backward bounds if there are relaxations."""
     require(all(a <= b for a, b in zip(*box, strict=True)), "the box is empty")
     bounds = [box]
     lines: dict[int, tuple[Bounds, Bounds]] = {}  # slopes of lines below and above every neuron, and their offsets
     for i, node in enumerate(network.nodes[1:], start=1):
         if node.functions:
-            points = [f.points(a, b, f.cells) for f, a, b in zip(node.functions, *bounds[node.sources[0]], strict=True)]
+            points = [f.points(a, b, f.cells) for f, a, b in zip(node.functions, *bounds[node.source], strict=True)]
             flat = [ZERO] * node.size, [ZERO] * node.size
             slopes = relaxations.get(i, flat)
             lines[i] = slopes, _offsets(points, *slopes)
@@ -72,7 +69,7 @@ def _offsets(points: Sequence[Sequence[Point]], below: Vector, above: Vector) ->
 
 def _undecided(network: Network, i: int, low: Vector, high: Vector) -> list[int]:
     """The entries of node i whose slope, in some activation that reads it, is not known from these bounds."""
-    ranges = [_slopes(node, low, high) for _, node in network.activations if node.sources == [i]]
+    ranges = [_slopes(node, low, high) for _, node in network.activations if node.source == i]
     return [k for k in range(len(low)) if any(lower[k] < upper[k] for lower, upper in ranges)]
 
 
@@ -85,7 +82,7 @@ def _backward(network: Network, i: int, start: Matrix, lines: Mapping[int, tuple
         if any(rows.rows) and node.functions:
             slopes, offsets = lines[k]
             total = _sum(total, rows.times(*offsets))
-            pending[node.sources[0]] += rows.by_sign(*slopes)
+            pending[node.source] += rows.by_sign(*slopes)
         elif any(rows.rows):
             total = _sum(total, rows.times(node.bias))
             for source, matrix in node.inputs:
@@ -93,11 +90,11 @@ def _backward(network: Network, i: int, start: Matrix, lines: Mapping[int, tuple
     return _sum(total, pending[0].times(*box))
 
 
-def _sum(*vectors: Vector) -> Vector:
+def _sum(*vectors: Sequence[Fraction]) -> Vector:
     return [sum(values, ZERO) for values in zip(*vectors, strict=True)]
 
 
-def build_problem(network: Network, ranges: Ranges, W: Matrix, inputs: list[int], kept: Mapping[int, Variables]) -> Problem:
+def build_problem(network: Network, ranges: Slopes, W: Matrix, inputs: list[int], kept: Mapping[int, Variables]) -> Problem:
     """Every node as a linear function of the variables; neurons that are not kept are substituted, which the slack pays for."""
     listed = [(0, j) for j in inputs] + [(i, k) for i, (neurons, _) in kept.items() for k in neurons]
     numbers = {place: number for number, place in enumerate(listed)}
@@ -109,7 +106,7 @@ def build_problem(network: Network, ranges: Ranges, W: Matrix, inputs: list[int]
         if not node.functions:
             values.append(sum((matrix @ values[source] for source, matrix in node.inputs), own))
             continue
-        y, ends = values[node.sources[0]], list(zip(*ranges[i], strict=True))
+        y, ends = values[node.source], list(zip(*ranges[i], strict=True))
         neurons, centered = kept[i]
         middle = [(low + high) / 2 for low, high in ends]  # x = middle y + factor z, and at most spread |y| is left out
         factor, spread[i] = [ZERO] * node.size, [(high - low) / 2 for low, high in ends]
@@ -134,7 +131,7 @@ def all_paths(network: Network, W: Matrix, slopes: Mapping[int, Vector]) -> Frac
     sizes = [[ONE] * network.nodes[0].size]
     for i, node in enumerate(network.nodes[1:], start=1):
         if node.functions:
-            sizes.append([s * y for s, y in zip(slopes[i], sizes[node.sources[0]], strict=True)])
+            sizes.append([s * y for s, y in zip(slopes[i], sizes[node.source], strict=True)])
         else:
             sizes.append(_sum([ZERO] * node.size, *(abs(matrix).times(sizes[s]) for s, matrix in node.inputs)))
     return sum(abs(W).times(sizes[-1]), ZERO)
