@@ -21,16 +21,17 @@ def problems(draw, rows=1, inputs=2):
     """A derivative problem with up to three neurons, each reading all variables before it; numbers are eighths."""
     neurons = draw(st.integers(0, 3))
     width = inputs + neurons
-    A = Matrix([{j: draw(SMALL) for j in range(inputs + a)} for a in range(neurons)], width, -3)
+    A = Matrix([{j: draw(SMALL) for j in range(a) if a >= inputs} for a in range(width)], width, -3)
     C = Matrix([{j: draw(SMALL) for j in range(width)} for _ in range(rows)], width, -3)
     ends = [sorted((Fraction(draw(SMALL), 8), Fraction(draw(SMALL), 8))) for _ in range(neurons)]
-    return Problem(inputs, A, [low for low, _ in ends], [high for _, high in ends], C, Fraction(0))
+    lower, upper = ([Fraction(0)] * inputs + [end[side] for end in ends] for side in (0, 1))
+    return Problem(inputs, A, lower, upper, C, Fraction(0))
 
 
 def values(problem, t, slopes):
     """C x for a direction and slopes."""
     x = list(t)
-    for row, s in zip(problem.A.rows, slopes, strict=True):
+    for row, s in zip(problem.A.rows[problem.inputs :], slopes, strict=True):
         x.append(s * sum(v * x[j] for j, v in row.items()) * exact.TWO**problem.A.exponent)
     return [sum(v * x[j] for j, v in row.items()) * exact.TWO**problem.C.exponent for row in problem.C.rows]
 
@@ -38,7 +39,7 @@ def values(problem, t, slopes):
 def optimum(problem):
     """The largest l1 norm of C x over the vertices of the cube: the maximum, since it is convex in each variable."""
     directions = every([-1, 1], repeat=problem.inputs)
-    ranges = every(*zip(problem.lower, problem.upper, strict=True))
+    ranges = every(*zip(problem.lower[problem.inputs :], problem.upper[problem.inputs :], strict=True))
     return max(sum(map(abs, values(problem, t, s))) for t, s in every(directions, list(ranges)))
 
 
@@ -75,7 +76,7 @@ def test_all_products_of_all_variables_reach_the_optimum(problem):
     multipliers = []
     for mask in range(2**width):
         bits = [mask >> k & 1 for k in range(width)]
-        slopes = [(low, high)[b] for low, high, b in zip(problem.lower, problem.upper, bits[problem.inputs :], strict=True)]
+        slopes = [(low, high)[b] for low, high, b in zip(problem.lower, problem.upper, bits, strict=True)][problem.inputs :]
         multipliers.append(best - values(problem, [2 * b - 1 for b in bits[: problem.inputs]], slopes)[0])
     integers, exponent = exact.align(multipliers)
     text = " ".join(map(str, ["set", width, *range(width), *integers]))
@@ -94,12 +95,12 @@ def test_any_multipliers_of_the_sdp_that_pass_are_a_bound(data, problem):
     tau = [data.draw(st.integers(0, 3)) * 64 ** (neurons - a) for a in range(neurons)]
     delta = [data.draw(st.integers(0, 3)) * 64 ** (neurons + 1) for _ in range(problem.inputs)]
     scale = [*[-neurons] * problem.inputs, *(a - neurons for a in range(neurons)), 0]
-    rows = [f"row {exponent} 0" for exponent in scale]
+    factor = ["scale " + " ".join(map(str, [-neurons, *(2 ** (k + neurons) for k in scale)])), *["row 0"] * len(scale)]
     texts = [
         " ".join(map(str, line)) for line in (["mu -3", data.draw(st.integers(0, 64))], ["delta -3", *delta], ["tau -3", *tau])
     ]
     try:
-        bound = sdp(lines(*texts, *rows), problem, "linf")
+        bound = sdp(lines(*texts, *factor), problem, "linf")
     except Failure:
         assume(False)
     assert bound >= optimum(problem)
@@ -116,7 +117,7 @@ def test_factors_of_semidefinite_matrices_pass_and_nothing_else(factor, excess, 
         [sum(a * b for a, b in zip(p, q, strict=True)) + (excess[i] if i == j else 0) for j, q in enumerate(L)]
         for i, p in enumerate(L)
     ]
-    text = [f"row {shift} {' '.join(map(str, row[: i + 1]))}" for i, row in enumerate(L)]
+    text = [f"scale {shift} 1 1 1 1", *(f"row {' '.join(map(str, row[: i + 1]))}" for i, row in enumerate(L))]
     check_semidefinite(lines(*text), Matrix([dict(enumerate(row)) for row in S], 4, -2 * shift))
     S[3][3] -= excess[3] + 1
     with pytest.raises(Failure, match="rejected"):

@@ -115,6 +115,7 @@ def test_command(network: lipopt.Network, tmp_path: Path, monkeypatch: pytest.Mo
     assert ended.value.code in (0, None)
     assert capsys.readouterr().out.strip() == str(out)
     assert "a" in svg_texts(out.read_text())
+    monkeypatch.setattr("lipcheck.cli.set_limits", lambda seconds, gigabytes: None)
     assert lipcheck.cli.main([str(tmp_path / "bound.safetensors"), str(tmp_path / "bound.cert")]) == 0
     monkeypatch.setattr("sys.argv", [*command, "--out", str(tmp_path / "no" / "folder.html")])
     with pytest.raises(SystemExit) as ended:

@@ -6,13 +6,12 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from math import inf
 
-from .exact import ONE, TWO, ZERO, Matrix, Vector, decimal, inner_products, require, root_up, stack
+from .exact import ONE, TWO, ZERO, Matrix, Vector, align, decimal, inner_products, require, root_up
 from .network import Network
 from .problem import Bounds, Problem, Slopes, build_problem, largest_slopes, slope_ranges
 
 INTEGERS = re.compile("(0|-?[1-9][0-9]{0,999})( (0|-?[1-9][0-9]{0,999}))*")
 LARGEST_EXPONENT = 5_000
-MOST_MONOMIALS = 5_000_000
 BLOCK = 128  # rows of L L^T that are held at a time
 SHOWN = 5  # amounts in a rejection
 
@@ -66,15 +65,12 @@ class Lines:
         self.require(ascending, f"indices are not ascending from 0 and below {below}")
         return values
 
-    def exponent(self, value: int) -> int:
-        self.require(abs(value) <= LARGEST_EXPONENT, f"an exponent is larger than {LARGEST_EXPONENT}", "limits exceeded")
-        return value
-
     def numbers(self, keyword: str, length: int, least: float = -inf) -> Vector:
         """Integers after their common exponent."""
         exponent, *values = self.integers(keyword, length + 1)
-        self.require(all(n >= least for n in values), f"a number after '{keyword}' is below {least}")
-        unit = TWO ** self.exponent(exponent)
+        self.require(all(n >= least for n in values), f"an integer after '{keyword}' is below {least}")
+        self.require(abs(exponent) <= LARGEST_EXPONENT, f"an exponent is above {LARGEST_EXPONENT}", "limits exceeded")
+        unit = TWO**exponent
         return [n * unit for n in values]
 
     def row(self, width: int) -> dict[int, Fraction]:
@@ -99,8 +95,7 @@ def path_sum(problem: Problem, norm: str) -> Fraction:
     paths = abs(problem.C)  # all paths of one length, then of the next
     while any(paths.rows):
         total += Matrix([{j: v for j, v in row.items() if j < n} for row in paths.rows], n, paths.exponent)
-        inner = [{j - n: v for j, v in row.items() if j >= n} for row in paths.rows]
-        paths = Matrix(inner, len(step.rows), paths.exponent) @ step
+        paths = paths @ step
     return operator_norm(total, norm)
 
 
@@ -121,7 +116,8 @@ def spectral_norm(lines: Lines, matrix: Matrix) -> Fraction:
     if given == 0:
         return operator_norm(matrix, "l2")
     side = matrix if len(matrix.rows) <= matrix.width else matrix.transpose()
-    check_semidefinite(lines, diagonal([given**2] * len(side.rows)) - side @ side.transpose())
+    squares = Matrix.of([{i: given**2} for i in range(len(side.rows))], len(side.rows))
+    check_semidefinite(lines, squares - side @ side.transpose())
     return given
 
 
@@ -159,11 +155,8 @@ def polynomial(problem: Problem) -> Polynomial:
     """C x in the variables of [0, 1]: t = 2 x - 1, s = l + (u - l) x; for several rows r.C x, with r = 2 x - 1 and t = 1."""
     n, width, rows = problem.inputs, problem.C.width, len(problem.C.rows)
     x: list[Polynomial] = [{(): -ONE, (j,): TWO} for j in range(n)] if rows == 1 else [{(): ONE}]
-    count = 0
-    for a, low, high in zip(range(n, width), problem.lower, problem.upper, strict=True):
-        x.append(_product(problem.A, a - n, x, low, high, a))
-        count += len(x[-1])
-        require(count <= MOST_MONOMIALS, f"the polynomial has more than {MOST_MONOMIALS} monomials", "limits exceeded")
+    for a in range(n, width):
+        x.append(_product(problem.A, a, x, problem.lower[a], problem.upper[a], a))
     if rows == 1:
         return _product(problem.C, 0, x, ONE, ONE, width)
     signed = [_product(problem.C, k, x, -ONE, ONE, width + k) for k in range(rows)]
@@ -186,35 +179,32 @@ def _product(matrix: Matrix, i: int, x: Sequence[Polynomial], low: Fraction, hig
 def sdp(lines: Lines, problem: Problem, norm: str) -> Fraction:
     n, rows, width = problem.inputs, len(problem.C.rows), problem.C.width
     mu, delta, tau = (lines.numbers(*line, least=0) for line in (("mu", rows), ("delta", n), ("tau", width - n)))
-    neurons = Matrix([{n + a: 1} for a in range(width - n)], width)
-    below, above = (neurons - problem.A.scaled(ends) for ends in (problem.lower, problem.upper))
-    half = below.transpose() @ above.scaled(tau)
-    twice = stack(half + half.transpose(), problem.C)
-    S = Matrix(twice.rows, width + rows, twice.exponent - 1) + diagonal([*delta, *[ZERO] * (width - n), *mu])
+    order, diagonal = width + rows, [*delta, *[ZERO] * (width - n), *mu]
+    one = Matrix([{a: 1} for a in range(width)], order)
+    below, above = (one - problem.A.scaled(ends) for ends in (problem.lower, problem.upper))
+    half = below.transpose() @ above.scaled([ZERO] * n + tau)
+    twice = half + half.transpose() + Matrix([{}] * width + problem.C.rows, order, problem.C.exponent)
+    S = Matrix(twice.rows, order, twice.exponent - 1) + Matrix.of([{i: v} for i, v in enumerate(diagonal)], order)
     check_semidefinite(lines, S)
     cost = sum(delta, ZERO) if norm == "linf" else max(delta, default=ZERO)
     return cost + (sum(mu, ZERO) if norm == "l1" else max(mu, default=ZERO))
 
 
-def diagonal(values: Vector) -> Matrix:
-    return Matrix.of([{i: value} for i, value in enumerate(values)], len(values))
-
-
 def check_semidefinite(lines: Lines, S: Matrix) -> None:
     """Read D and L, and reject unless D S D - L L^T is diagonally dominant. Only the lower triangle of S is used."""
-    order, scale, L = len(S.rows), list[int](), list[list[int]]()
+    order, L = len(S.rows), list[list[int]]()
+    D, exponent = align(lines.numbers("scale", order, least=1))
     for i in range(order):
-        exponent, *entries = lines.integers("row")
-        lines.require(len(entries) <= i + 1, f"row {i} of a factor is an exponent and at most {i + 1} entries")
-        scale.append(lines.exponent(exponent))
+        entries = lines.integers("row")
+        lines.require(len(entries) <= i + 1, f"row {i} of a factor has at most {i + 1} entries")
         L.append([0] * (i + 1 - len(entries)) + entries)
-    common = min(S.exponent + 2 * min(scale), 0)
+    shift = S.exponent + 2 * exponent
+    common = min(shift, 0)
     margin = [0] * order  # the diagonal entry less the absolute values of the others
     for begin in range(0, order, BLOCK):
         for i, squares in enumerate(inner_products(L[begin : begin + BLOCK], L[: begin + BLOCK]), begin):
             for j, value in enumerate(squares[: i + 1]):
-                scaled = S.rows[i].get(j, 0) << (S.exponent + scale[i] + scale[j] - common)
-                difference = scaled - (value << -common)
+                difference = (D[i] * S.rows[i].get(j, 0) * D[j] << shift - common) - (value << -common)
                 if i == j:
                     margin[i] += difference
                 else:

@@ -3,8 +3,7 @@
 import argparse
 import signal
 import traceback
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 
 from .certificate import Claim, check
@@ -27,13 +26,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--gigabytes", type=float, default=16, help="limit on memory (default 16)")
     options = parser.parse_args(arguments)
     try:
-        with limits(options.seconds, options.gigabytes):
-            network = read_network(Path(options.network).read_bytes())
-            if options.certificate is None:
-                print(describe(network))
-                return 0
-            claim = check(network, Path(options.certificate).read_bytes())
-            verdict, message = "verified", theorem(claim)
+        set_limits(options.seconds, options.gigabytes)
+        network = read_network(Path(options.network).read_bytes())
+        if options.certificate is None:
+            print(describe(network))
+            return 0
+        claim = check(network, Path(options.certificate).read_bytes())
+        verdict, message = "verified", theorem(claim)
     except Failure as failure:
         verdict, message = failure.args
     except OSError as error:
@@ -72,23 +71,14 @@ def listed(items: list[str], separator: str) -> str:
     return separator.join(items[:SHOWN] + ([f"... ({len(items)} in all)"] if len(items) > SHOWN else []))
 
 
-@contextmanager
-def limits(seconds: int, gigabytes: float) -> Iterator[None]:
-    """Limits on time and memory, where the system has them."""
+def set_limits(seconds: int, gigabytes: float) -> None:
+    """On the time and memory of this process, where the system has limits."""
 
     def stop(*_: object) -> None:
         raise Failure("limits exceeded", f"more than {seconds} seconds")
 
-    if resource is None:
-        yield
-        return
-    before, most = resource.getrlimit(resource.RLIMIT_AS)
-    size = int(gigabytes * 2**30)
-    resource.setrlimit(resource.RLIMIT_AS, (size if most == resource.RLIM_INFINITY else min(size, most), most))
-    signal.signal(signal.SIGALRM, stop)
-    signal.alarm(seconds)
-    try:
-        yield
-    finally:
-        signal.alarm(0)
-        resource.setrlimit(resource.RLIMIT_AS, (before, most))
+    if resource is not None:
+        size, most = int(gigabytes * 2**30), resource.getrlimit(resource.RLIMIT_AS)[1]
+        resource.setrlimit(resource.RLIMIT_AS, (size if most == resource.RLIM_INFINITY else min(size, most), most))
+        signal.signal(signal.SIGALRM, stop)
+        signal.alarm(seconds)

@@ -21,7 +21,6 @@ ERROR = Fraction(1, 1 << 128)  # of values, relative to 1 + |x|
 SLOPE_ERROR = Fraction(1, 10**24)  # of slopes, even if a turning point is off by that much: no second derivative is above 1
 FAR = Decimal(100)  # e^-FAR and FAR e^-FAR are less than 10^-40
 HUGE = Fraction(2**5000)  # for infinity: beyond all break points, and slopes are within SLOPE_ERROR of their limits
-CELLS = 16  # of an interval on which a function that is not piecewise linear is bounded
 PI = Decimal("3.14159265358979323846264338327950288419716939937510582097494459230781640628620899862803482534211706798")
 
 Interval = tuple[Fraction, Fraction]
@@ -119,7 +118,7 @@ class Function:
     pieces: Sequence[Piece]
     breaks: Sequence[Fraction] = ()
     scale: Fraction = ONE
-    cells: int = CELLS
+    cells: int = 16  # of an interval on which it is bounded; 1 if it is piecewise linear
 
     def __post_init__(self) -> None:
         require(self.scale > 0, "a parameter of an activation is not positive")

@@ -14,10 +14,9 @@ from .exact import Failure, Matrix, align, require
 from .functions import KINDS, Function
 
 FORMAT = "lipopt-network-1"
-MOST_NEURONS = 1_000_000  # of a node
 TYPES = {"F32": "f", "F64": "d", "I32": "i", "I64": "q"}
 
-Tensors = dict[str, tuple[str, list[int], list[Any]]]  # types, shapes and entries
+Tensors = dict[str, tuple[list[int], list[Any]]]  # shapes and entries
 
 
 @dataclass(frozen=True)
@@ -50,7 +49,7 @@ def read_network(data: bytes) -> Network:
         require(graph["format"] == FORMAT and graph["nodes"], f"the network has no nodes, or its format is not {FORMAT}")
         for i, entry in enumerate(graph["nodes"]):
             nodes.append(_node(i, entry, nodes, tensors))
-            require(0 < nodes[i].size <= MOST_NEURONS, f"node {i} is empty or has over {MOST_NEURONS} entries", "limits exceeded")
+            require(nodes[i].size > 0, f"node {i} is empty")
     except (KeyError, TypeError, ValueError, AttributeError, RecursionError, ArithmeticError, struct.error) as error:
         raise Failure("malformed", f"the network file is not valid: {type(error).__name__} {error}") from None
     return Network(nodes, hashlib.sha256(data).hexdigest())
@@ -72,15 +71,9 @@ def _open(data: bytes) -> tuple[Tensors, str]:
     tensors: Tensors = {}
     for name, entry in header.items():
         shape, (begin, end) = [_count(n) for n in entry["shape"]], [_count(n) for n in entry["data_offsets"]]
-        kind = TYPES[entry["dtype"]]
-        tensors[name] = kind, shape, list(struct.unpack(f"<{prod(shape)}{kind}", data[start + begin : start + end]))
+        layout = f"<{prod(shape)}{TYPES[entry['dtype']]}"
+        tensors[name] = shape, list(struct.unpack(layout, data[start + begin : start + end]))
     return tensors, document
-
-
-def _entries(tensors: Tensors, name: str, types: str) -> list[Any]:
-    kind, _, values = tensors[name]
-    require(kind in types, f"the type of tensor '{name}' is wrong")
-    return values
 
 
 def _count(value: Any, below: float = inf) -> int:
@@ -94,9 +87,9 @@ def _node(i: int, entry: dict[str, Any], before: list[Node], tensors: Tensors) -
     if op == "input":
         return Node("input", prod(_count(n) for n in entry["shape"]))
     if op == "affine":
-        bias = [Fraction(v) for v in _entries(tensors, f"{i}.bias", "fd")]
+        bias = [Fraction(v) for v in tensors[f"{i}.bias"][1]]
         sources = [_count(source, i) for source in entry["sources"]]
-        once = len(set(sources)) == len(sources) and tensors[f"{i}.bias"][1] == [len(bias)]
+        once = len(set(sources)) == len(sources) and tensors[f"{i}.bias"][0] == [len(bias)]
         require(once, f"node {i} names a source twice, or its bias is not a vector")
         pairs = enumerate(zip(sources, entry["layouts"], strict=True))
         inputs = [(s, _matrix(f"{i}.{k}", len(bias), before[s].size, layout, tensors)) for k, (s, layout) in pairs]
@@ -109,14 +102,13 @@ def _node(i: int, entry: dict[str, Any], before: list[Node], tensors: Tensors) -
 
 def _matrix(prefix: str, height: int, width: int, layout: str, tensors: Tensors) -> Matrix:
     if layout == "dense":
-        values = _entries(tensors, f"{prefix}.dense", "fd")
-        require(tensors[f"{prefix}.dense"][1] == [height, width], f"the matrix {prefix} does not fit its nodes")
+        shape, values = tensors[f"{prefix}.dense"]
+        require(shape == [height, width], f"the matrix {prefix} does not fit its nodes")
         starts, columns = list(range(0, height * width + 1, width)), list(range(width)) * height
     else:
-        values = _entries(tensors, f"{prefix}.data", "fd")
-        starts, columns = (_entries(tensors, f"{prefix}.{name}", "iq") for name in ("indptr", "indices"))
+        values, starts, columns = (tensors[f"{prefix}.{name}"][1] for name in ("data", "indptr", "indices"))
     valid = len(starts) == height + 1 and starts[0] == 0 and starts[-1] == len(values) == len(columns)
-    valid = valid and starts == sorted(starts) and all(0 <= j < width for j in columns)
+    valid = valid and starts == sorted(starts) and all(0 <= j < width and type(j) is int for j in columns)
     require(valid, f"the matrix {prefix} is inconsistent")
     integers, exponent = align(values)
     rows: list[dict[int, int]] = [{} for _ in range(height)]
@@ -133,7 +125,7 @@ def _functions(i: int, entry: dict[str, Any], size: int, tensors: Tensors) -> li
     names, build = KINDS[kind]
     require(sorted([*numbers, *entry["arrays"]]) == sorted(names), f"the parameters of node {i} are not {names}")
     for name in names:
-        column = [float.fromhex(numbers[name])] * size if name in numbers else _entries(tensors, f"{i}.{name}", "fd")
+        column = [float.fromhex(numbers[name])] * size if name in numbers else tensors[f"{i}.{name}"][1]
         valid = len(column) == size and (name not in numbers or column[0].hex() == numbers[name])
         require(valid, f"parameter '{name}' of node {i} is not a hexadecimal float, or not one a neuron")
         columns.append([v if kind == "clip" and isinf(v) else Fraction(v) for v in column])

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
-from .exact import ONE, ZERO, Matrix, Vector, require, stack
+from .exact import ONE, ZERO, Matrix, Vector, require
 from .functions import HUGE, Point, offset, slope_range, up
 from .network import Network, Node
 
@@ -15,7 +15,9 @@ Variables = tuple[list[int], bool]  # the neurons of a node that are kept as var
 
 @dataclass(frozen=True)
 class Problem:
-    """Maximize |C x|, x = (t, z), z_a = s_a y_a, y_a = A_a x, lower_a <= s_a <= upper_a; the slack is added to every bound."""
+    """Maximize |C x|, x = (t, z), z_a = s_a A_a x, lower_a <= s_a <= upper_a, with rows of zeros for the inputs t.
+
+    The slack is added to every bound."""
 
     inputs: int
     A: Matrix
@@ -52,7 +54,8 @@ def node_bounds(network: Network, box: Bounds, relaxations: Slopes) -> list[Boun
         else:
             low = _sum(node.bias, *(matrix.times(*bounds[s]) for s, matrix in node.inputs))
             high = _sum(node.bias, *(matrix.times(*reversed(bounds[s])) for s, matrix in node.inputs))
-            rows = _undecided(network, i, low, high) if relaxations else []
+            ranges = [_slopes(reader, low, high) for _, reader in network.activations if relaxations and reader.source == i]
+            rows = [k for k in range(node.size) if any(lower[k] < upper[k] for lower, upper in ranges)]  # others are known
             both = Matrix([{k: sign} for sign in (1, -1) for k in rows], node.size)
             found = _backward(network, i, both, lines, box)
             for k, a, b in zip(rows, found[: len(rows)], found[len(rows) :], strict=True):
@@ -65,12 +68,6 @@ def _offsets(points: Sequence[Sequence[Point]], below: Vector, above: Vector) ->
     """Of lines with these slopes below and above every neuron."""
     low = [-offset(p, k, -1) for p, k in zip(points, below, strict=True)]
     return low, [offset(p, k, 1) for p, k in zip(points, above, strict=True)]
-
-
-def _undecided(network: Network, i: int, low: Vector, high: Vector) -> list[int]:
-    """The entries of node i whose slope, in some activation that reads it, is not known from these bounds."""
-    ranges = [_slopes(node, low, high) for _, node in network.activations if node.source == i]
-    return [k for k in range(len(low)) if any(lower[k] < upper[k] for lower, upper in ranges)]
 
 
 def _backward(network: Network, i: int, start: Matrix, lines: Mapping[int, tuple[Bounds, Bounds]], box: Bounds) -> Vector:
@@ -99,7 +96,7 @@ def build_problem(network: Network, ranges: Slopes, W: Matrix, inputs: list[int]
     listed = [(0, j) for j in inputs] + [(i, k) for i, (neurons, _) in kept.items() for k in neurons]
     numbers = {place: number for number, place in enumerate(listed)}
     values: list[Matrix] = []
-    equations, lower, upper = [Matrix([], len(numbers))], list[Fraction](), list[Fraction]()
+    A, lower, upper = Matrix([{} for _ in numbers], len(numbers)), [ZERO] * len(numbers), [ZERO] * len(numbers)
     spread: dict[int, Vector] = {}
     for i, node in enumerate(network.nodes):
         own = Matrix([{numbers[i, k]: 1} if (i, k) in numbers else {} for k in range(node.size)], len(numbers))
@@ -110,20 +107,20 @@ def build_problem(network: Network, ranges: Slopes, W: Matrix, inputs: list[int]
         neurons, centered = kept[i]
         middle = [(low + high) / 2 for low, high in ends]  # x = middle y + factor z, and at most spread |y| is left out
         factor, spread[i] = [ZERO] * node.size, [(high - low) / 2 for low, high in ends]
+        equations: list[dict[int, int]] = [{} for _ in numbers]
         for k in neurons:
+            a = numbers[i, k]
             low, high = ends[k] if ends[k][0] < ends[k][1] else slope_range(node.functions[k])
             if centered:
                 middle[k], factor[k], low, high = (low + high) / 2, (high - low) / 2, -ONE, ONE
             else:
                 middle[k], factor[k] = ZERO, ONE
-            spread[i][k] = ZERO
-            lower.append(low)
-            upper.append(high)
-        equations.append(Matrix([y.rows[k] for k in neurons], y.width, y.exponent))
+            spread[i][k], equations[a], lower[a], upper[a] = ZERO, y.rows[k], low, high
+        A += Matrix(equations, y.width, y.exponent)
         values.append(own.scaled(factor) + y.scaled(middle))
     slopes = {i: largest_slopes(*ends) for i, ends in ranges.items()}
     slack = all_paths(network, W, {i: _sum(slopes[i], spread[i]) for i in slopes}) - all_paths(network, W, slopes)
-    return Problem(len(inputs), stack(*equations), lower, upper, W @ values[-1], slack)
+    return Problem(len(inputs), A, lower, upper, W @ values[-1], slack)
 
 
 def all_paths(network: Network, W: Matrix, slopes: Mapping[int, Vector]) -> Fraction:

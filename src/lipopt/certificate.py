@@ -330,11 +330,12 @@ def _factor(S: Array) -> list[str] | None:
     others = np.abs(rest).sum(axis=1) - np.abs(np.diagonal(rest))
     if not (np.diagonal(rest) - others > MARGIN / 4).all():
         return None
-    rows = []
+    smallest = int(scale.min())
+    lines = [f"scale {smallest + FACTOR_BITS} {_join(1 << (int(k) - smallest) for k in scale)}"]
     for i, row in enumerate(L.astype(np.int64)):
         first = min(i, int(np.argmax(row != 0)))
-        rows.append(f"row {scale[i] + FACTOR_BITS} {_join(row[first : i + 1])}")
-    return rows
+        lines.append(f"row {_join(row[first : i + 1])}")
+    return lines
 
 
 def _product(network: Network, norm: str) -> tuple[list[str], float]:
