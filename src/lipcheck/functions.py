@@ -13,7 +13,7 @@ from fractions import Fraction
 from functools import cache
 from math import floor, inf
 
-from .exact import ONE, ZERO, require
+from .exact import ONE, TWO, ZERO, require
 
 GRID = 1 << 200  # results, and values of nodes, are rounded to multiples of 1 / GRID
 SLOPE_GRID = 1 << 64  # slope ranges are rounded outward to multiples of 1 / SLOPE_GRID
@@ -49,13 +49,15 @@ def polynomial(slope: Fraction, offset: Fraction = ZERO, square: Fraction = ZERO
     return piece
 
 
-def smooth(formula: Formula) -> Piece:
+def smooth(formula: Formula, least: Fraction = ZERO, most: Fraction = ONE) -> Piece:
+    """With slopes that are known to lie between these two."""
+
     def piece(x: Fraction) -> Enclosure:
         with localcontext(Context(prec=100)):
             results = formula(Decimal(x.numerator) / Decimal(x.denominator))
             value, slope = (Fraction(int(result * GRID), GRID) for result in results)
         error = ERROR * (1 + abs(x))
-        return (value - error, value + error), (slope - SLOPE_ERROR, slope + SLOPE_ERROR)
+        return (value - error, value + error), (max(slope - SLOPE_ERROR, least), min(slope + SLOPE_ERROR, most))
 
     return piece
 
@@ -152,9 +154,9 @@ def hard_swish() -> Function:
     return Function([polynomial(ZERO), middle, polynomial(ONE)], [Fraction(-3), Fraction(3)])
 
 
-def odd(formula: Formula) -> Function:
+def odd(formula: Formula, steepest: Fraction = ONE) -> Function:
     """A function whose slope turns at 0."""
-    return Function([smooth(formula)] * 2, [ZERO])
+    return Function([smooth(formula, ZERO, steepest)] * 2, [ZERO])
 
 
 def gated(gate: Formula, left: str, right: str, scale: Fraction = ONE) -> Function:
@@ -165,7 +167,7 @@ def gated(gate: Formula, left: str, right: str, scale: Fraction = ONE) -> Functi
         value, slope = gate(near)
         return x * value, value + near * slope
 
-    return Function([smooth(formula)] * 3, [Fraction(left), Fraction(right)], scale)
+    return Function([smooth(formula, -TWO, TWO)] * 3, [Fraction(left), Fraction(right)], scale)
 
 
 KINDS: dict[str, tuple[tuple[str, ...], Callable[..., Function]]] = {  # names of parameters, and the function for their values
@@ -182,7 +184,7 @@ KINDS: dict[str, tuple[tuple[str, ...], Callable[..., Function]]] = {  # names o
     "softsign": ((), lambda: odd(lambda x: (x / (1 + abs(x)), 1 / (1 + abs(x)) / (1 + abs(x))))),
     "sigmoid": ((), lambda: odd(sigmoid)),
     "tanh": ((), lambda: odd(tanh)),
-    "erf": ((), lambda: odd(erf)),
+    "erf": ((), lambda: odd(erf, TWO)),
     "silu": (("beta",), lambda beta: gated(sigmoid, "-2.3993572805154676678327397", "2.3993572805154676678327397", beta)),
     "gelu": (("beta",), lambda beta: gated(normal, "-1.4142135623730950488016887", "1.4142135623730950488016887", beta)),
     "gelu_tanh": ((), lambda: gated(gelu_tanh_gate, "-1.4185040087908283555480335", "1.4185040087908283555480335")),
