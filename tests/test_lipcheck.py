@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from lipcheck_files import FOLDER, network_of, pairs
 
-from lipcheck.cli import main
+from lipcheck.__main__ import main
 from lipopt import load
 
 SOURCE = Path(__file__).parents[1] / "src" / "lipcheck"
@@ -25,7 +25,7 @@ def run(*arguments, options=()):
 @pytest.fixture(autouse=True)
 def no_limits_on_the_tests(monkeypatch):
     """For calls of main in this process."""
-    monkeypatch.setattr("lipcheck.cli.set_limits", lambda seconds, gigabytes: None)
+    monkeypatch.setattr("lipcheck.__main__.set_limits", lambda seconds, gigabytes: None)
 
 
 def ids(pair):
@@ -130,17 +130,15 @@ def test_limit_on_memory(two_million_monomials):
 
 
 def test_errors_of_the_checker_have_an_exit_code_of_their_own(monkeypatch, capsys):
-    monkeypatch.setattr("lipcheck.cli.check", lambda network, data: 1 // 0)
+    monkeypatch.setattr("lipcheck.__main__.check", lambda network, data: 1 // 0)
     assert main([str(ABS), str(FOLDER / "accept" / "abs-path-sum")]) == 70
     assert capsys.readouterr().out.startswith("internal error: Traceback")
 
 
 def test_the_checker_imports_the_standard_library_alone():
-    code = (
-        "import sys; sys.path.insert(0, sys.argv[1]); import lipcheck.cli; print(*{name.split('.')[0] for name in sys.modules})"
-    )
+    code = "import sys; sys.path.insert(0, sys.argv[1]); import lipcheck.__main__; print(*sys.modules)"
     result = subprocess.run(
         [sys.executable, "-I", "-S", "-c", code, str(SOURCE.parent)], capture_output=True, text=True, check=True
     )
-    loaded = set(result.stdout.split()) - {"lipcheck", "__main__"}
+    loaded = {name.split(".")[0] for name in result.stdout.split()} - {"lipcheck", "__main__"}
     assert loaded <= set(sys.stdlib_module_names)

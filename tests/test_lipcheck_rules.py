@@ -9,9 +9,9 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from lipcheck import exact
-from lipcheck.certificate import Lines, check_semidefinite, operator_norm, path_sum, products, sdp
+from lipcheck.certificate import Lines, check_semidefinite, operator_norm, products, sdp
 from lipcheck.exact import Failure, Matrix
-from lipcheck.problem import Problem
+from lipcheck.problem import Problem, path_sums
 
 SMALL = st.integers(-8, 8)
 
@@ -24,8 +24,7 @@ def problems(draw, rows=1, inputs=2):
     A = Matrix([{j: draw(SMALL) for j in range(a) if a >= inputs} for a in range(width)], width, -3)
     C = Matrix([{j: draw(SMALL) for j in range(width)} for _ in range(rows)], width, -3)
     ends = [sorted((Fraction(draw(SMALL), 8), Fraction(draw(SMALL), 8))) for _ in range(neurons)]
-    lower, upper = ([Fraction(0)] * inputs + [end[side] for end in ends] for side in (0, 1))
-    return Problem(inputs, A, lower, upper, C, Fraction(0))
+    return Problem(inputs, A, [(Fraction(0), Fraction(0))] * inputs + [(low, high) for low, high in ends], C, Fraction(0))
 
 
 def values(problem, t, slopes):
@@ -39,7 +38,7 @@ def values(problem, t, slopes):
 def optimum(problem):
     """The largest l1 norm of C x over the vertices of the cube: the maximum, since it is convex in each variable."""
     directions = every([-1, 1], repeat=problem.inputs)
-    ranges = every(*zip(problem.lower[problem.inputs :], problem.upper[problem.inputs :], strict=True))
+    ranges = every(*problem.slopes[problem.inputs :])
     return max(sum(map(abs, values(problem, t, s))) for t, s in every(directions, list(ranges)))
 
 
@@ -76,7 +75,7 @@ def test_all_products_of_all_variables_reach_the_optimum(problem):
     multipliers = []
     for mask in range(2**width):
         bits = [mask >> k & 1 for k in range(width)]
-        slopes = [(low, high)[b] for low, high, b in zip(problem.lower, problem.upper, bits, strict=True)][problem.inputs :]
+        slopes = [ends[b] for ends, b in zip(problem.slopes, bits, strict=True)][problem.inputs :]
         multipliers.append(best - values(problem, [2 * b - 1 for b in bits[: problem.inputs]], slopes)[0])
     integers, exponent = exact.align(multipliers)
     text = " ".join(map(str, ["set", width, *range(width), *integers]))
@@ -85,7 +84,7 @@ def test_all_products_of_all_variables_reach_the_optimum(problem):
 
 @given(problem=problems())
 def test_path_sum_is_a_bound(problem):
-    assert path_sum(problem, "linf") >= optimum(problem)
+    assert operator_norm(path_sums(problem), "linf") >= optimum(problem)
 
 
 @given(data=st.data(), problem=problems())

@@ -8,11 +8,11 @@ from math import inf
 
 from .exact import ONE, TWO, ZERO, Matrix, Vector, align, decimal, inner_products, require, root_up
 from .network import Network
-from .problem import Bounds, Problem, Slopes, build_problem, largest_slopes, slope_ranges
+from .problem import Bounds, Problem, Slopes, build_problem, largest, path_sums, slope_ranges
 
 INTEGERS = re.compile("(0|-?[1-9][0-9]{0,999})( (0|-?[1-9][0-9]{0,999}))*")
 LARGEST_EXPONENT = 5_000
-BLOCK = 128  # rows of L L^T that are held at a time
+BLOCK = 64  # rows of L L^T that are held at a time
 SHOWN = 5  # amounts in a rejection
 
 Polynomial = dict[tuple[int, ...], Fraction]
@@ -89,21 +89,11 @@ def operator_norm(matrix: Matrix, norm: str) -> Fraction:
     return root_up(min(squares, operator_norm(matrix, "linf") * operator_norm(matrix, "l1")))
 
 
-def path_sum(problem: Problem, norm: str) -> Fraction:
-    step, n = abs(problem.A).scaled(largest_slopes(problem.lower, problem.upper)), problem.inputs
-    total = Matrix([{} for _ in problem.C.rows], n)
-    paths = abs(problem.C)  # all paths of one length, then of the next
-    while any(paths.rows):
-        total += Matrix([{j: v for j, v in row.items() if j < n} for row in paths.rows], n, paths.exponent)
-        paths = paths @ step
-    return operator_norm(total, norm)
-
-
 def product(lines: Lines, network: Network, ranges: Slopes, W: Matrix, norm: str) -> Fraction:
     numbers = [ONE]
     for i, node in enumerate(network.nodes[1:], start=1):
         if node.functions:
-            numbers.append(max(largest_slopes(*ranges[i])) * numbers[node.source])
+            numbers.append(max(largest(ranges[i])) * numbers[node.source])
         else:
             norms = [(s, spectral_norm(lines, m) if norm == "l2" else operator_norm(m, norm)) for s, m in node.inputs]
             numbers.append(sum((numbers[source] * value for source, value in norms), ZERO))
@@ -156,7 +146,7 @@ def polynomial(problem: Problem) -> Polynomial:
     n, width, rows = problem.inputs, problem.C.width, len(problem.C.rows)
     x: list[Polynomial] = [{(): -ONE, (j,): TWO} for j in range(n)] if rows == 1 else [{(): ONE}]
     for a in range(n, width):
-        x.append(_product(problem.A, a, x, problem.lower[a], problem.upper[a], a))
+        x.append(_product(problem.A, a, x, *problem.slopes[a], a))
     if rows == 1:
         return _product(problem.C, 0, x, ONE, ONE, width)
     signed = [_product(problem.C, k, x, -ONE, ONE, width + k) for k in range(rows)]
@@ -181,7 +171,7 @@ def sdp(lines: Lines, problem: Problem, norm: str) -> Fraction:
     mu, delta, tau = (lines.numbers(*line, least=0) for line in (("mu", rows), ("delta", n), ("tau", width - n)))
     order, diagonal = width + rows, [*delta, *[ZERO] * (width - n), *mu]
     one = Matrix([{a: 1} for a in range(width)], order)
-    below, above = (one - problem.A.scaled(ends) for ends in (problem.lower, problem.upper))
+    below, above = (one - problem.A.scaled(ends) for ends in zip(*problem.slopes, strict=True))
     half = below.transpose() @ above.scaled([ZERO] * n + tau)
     twice = half + half.transpose() + Matrix([{}] * width + problem.C.rows, order, problem.C.exponent)
     S = Matrix(twice.rows, order, twice.exponent - 1) + Matrix.of([{i: v} for i, v in enumerate(diagonal)], order)
@@ -251,9 +241,10 @@ def check(network: Network, data: bytes) -> Claim:
         require(whole, f"part {part} has some rows or inputs only, which proves nothing in this norm", "rejected")
         amounts = _part(lines, claim, ranges, chosen, inputs)
         obtained = sum((amount for _, amount in amounts), ZERO)
-        largest = sorted(amounts, key=lambda pair: -pair[1])[:SHOWN]
-        shown = "; ".join(f"{name}: {decimal(amount)}" for name, amount in largest if amount)
-        require(obtained <= bound, f"claimed {decimal(bound)}, obtained {decimal(obtained)} in part {part}: {shown}", "rejected")
+        shown = sorted(((amount, name) for name, amount in amounts if amount), reverse=True)[:SHOWN]
+        reason = f"claimed {decimal(bound)}, obtained {decimal(obtained)} in part {part}: "
+        reason += "; ".join(f"{name}: {decimal(amount)}" for amount, name in shown)
+        require(obtained <= bound, reason, "rejected")
         rows_left -= set(chosen)
         inputs_left -= set(inputs)
     require(not rows_left and not inputs_left, "the parts do not cover the claim", "rejected")
@@ -278,7 +269,7 @@ def _part(lines: Lines, claim: Claim, ranges: Slopes, chosen: list[int], inputs:
         here = replace(problem, C=objective)
         rule = lines.word("rule", ["path-sum", "product", "products", "sdp"])
         if rule == "path-sum":
-            amounts.append((rule, path_sum(here, norm)))
+            amounts.append((rule, operator_norm(path_sums(here), norm)))
         elif rule == "sdp":
             amounts.append((rule, sdp(lines, here, norm)))
         elif rule == "products":

@@ -84,6 +84,10 @@ class Matrix:
     def dense(self) -> list[list[int]]:
         return [[row.get(j, 0) for j in range(self.width)] for row in self.rows]
 
+    def first(self, height: int, width: int) -> Matrix:
+        """The first rows and columns."""
+        return Matrix([{j: v for j, v in row.items() if j < width} for row in self.rows[:height]], width, self.exponent)
+
     def scaled(self, factors: Sequence[Fraction]) -> Matrix:
         """Row i times factors[i]."""
         integers, exponent = align(factors)

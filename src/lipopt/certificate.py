@@ -38,6 +38,8 @@ SDP_BITS = 52
 SDP_LOSS = 1e-4  # the largest, relative
 NORM_ROOM = 4e-8  # on every spectral norm of the product bound
 KNOWN = 1e-10  # half width of a slope range, relative, below which the neuron is substituted
+CANCELLED = 2.0**-48  # a coefficient that floats find to be zero, relative to its terms
+ENCLOSED = 2.0**-63  # width of the checker's enclosure of a slope that lipopt knows
 NARROW = 0.2  # and below which it is centered in an SDP
 FACTOR_BITS = 46  # after the point
 MARGIN = 1e-8  # of D S D with a unit diagonal over L L^T
@@ -139,7 +141,7 @@ def _parts(network: Network, task: Task, bound: UpperBound) -> Iterator[tuple[li
     problem, proof = task.problem, bound.certificate
     flat = _flatten(problem)
     head = ["inputs *", *_variable_lines(network, flat)]
-    slack = _slack(network, task.raw, flat)
+    slack = _slack(network, task, flat)
     if isinstance(proof, Mapping | list):
         proofs = proof if isinstance(proof, Mapping) else _best_by_input(proof)
         yield from _parts_by_input(network, task, proofs, bound.value)
@@ -171,7 +173,7 @@ def _parts_by_input(network: Network, task: Task, proofs: Mapping[int, Any], bou
     """The l1 norm: a part for every input that has a proof of its own, and one with the path sums of all others."""
     problem = task.problem
     whole = _flatten(problem)
-    slack = _slack(network, task.raw, whole)
+    slack = _slack(network, task, whole)
     sums = path_sum_rows(problem).sum(axis=0) + problem.slack
     rest = [j for j in range(problem.inputs) if j not in proofs or sums[j] <= bound * (1 + ROOM)]
     for j in sorted(set(range(problem.inputs)) - set(rest)):
@@ -232,25 +234,28 @@ def _activations(network: Network) -> list[int]:
     return [i for i, node in enumerate(network.nodes) if isinstance(node, Activation)]
 
 
-def _slack(network: Network, raw: DerivativeProblem, flat: _Flat) -> float:
-    """What the checker adds for neurons whose slope is known only nearly, and that are substituted: the growth of the sum over
-    all paths if their slopes grow by half the width of their ranges, one layer after the other, the last one first."""
+def _slack(network: Network, task: Task, flat: _Flat) -> float:
+    """What the checker adds for neurons that it finds not quite linear and that are not listed: they are substituted in `flat`,
+    or the presolve dropped them because they cancel, or lipopt knows their slope where the checker has an enclosure."""
     listed = {group.layer.node: group.variables for group in flat.groups}
-    spreads, grown = [], []
-    for layer in raw.layers:
-        node = network.nodes[layer.node]
-        enclosed = isinstance(node, Activation) and any(callable(piece) for piece in activations.KINDS[node.kind].slopes)
-        spread = np.maximum((layer.upper - layer.lower) / 2, 2.0**-63 if enclosed else 0.0)
-        spread[np.isin(layer.neurons, listed.get(layer.node, []))] = 0.0
-        spreads.append(spread)
-        grown.append(replace(layer, upper=np.maximum(np.abs(layer.lower), np.abs(layer.upper)) + spread))
-    x, _ = path_sums(raw)
-    _, gradient = path_sums(replace(raw, layers=tuple(grown)))
-    slack = 0.0
-    for i, (layer, spread) in enumerate(zip(raw.layers, spreads, strict=True), start=1):
-        y = sum((abs(m) @ x[source] for source, m in layer.blocks.items()), np.zeros(layer.size))
-        slack += float(spread * y @ gradient[i])
-    return slack * (1 + 1e-6)
+    near = [np.where(group.mask, 0.0, (group.layer.upper - group.layer.lower) / 2) for group in flat.groups]
+    others = []
+    for layer in task.raw.layers:
+        unlisted = isinstance(network.nodes[layer.node], Activation) & ~np.isin(layer.neurons, listed.get(layer.node, []))
+        others.append(np.where(unlisted, CANCELLED * (layer.upper - layer.lower) + ENCLOSED, 0.0))
+    return (_paths_through(task.problem, near) + _paths_through(task.raw, others)) * (1 + 1e-6)
+
+
+def _paths_through(problem: DerivativeProblem, spreads: list[Array]) -> float:
+    """By how much the sum over all paths grows if the slopes do, the last layer first."""
+    pairs = list(zip(problem.layers, spreads, strict=True))
+    grown = [replace(layer, upper=np.maximum(np.abs(layer.lower), np.abs(layer.upper)) + spread) for layer, spread in pairs]
+    x, _ = path_sums(problem)
+    _, gradient = path_sums(replace(problem, layers=tuple(grown)))
+    total = 0.0
+    for (layer, spread), g in zip(pairs, gradient[1:], strict=True):
+        total += float(spread * sum((abs(m) @ x[source] for source, m in layer.blocks.items()), np.zeros(layer.size)) @ g)
+    return total
 
 
 def _products(flat: _Flat, proof: Products, bound: float) -> list[str]:
@@ -287,7 +292,7 @@ def _sdp(network: Network, task: Task, only: int | None, proof: Multipliers) -> 
             lines = [f"mu {rounded[0]}", f"delta {rounded[-1]}", f"tau {_together(rounded[-2:0:-1])}"]
             if cost > Fraction(float(proof.bounds.max())) * (1 + Fraction(SDP_LOSS)):
                 break
-            return [*head, *lines, *factor], _up(cost) + _slack(network, task.raw, flat)
+            return [*head, *lines, *factor], _up(cost) + _slack(network, task, flat)
     raise LipoptError(f"the SDP's multipliers could not be rounded with a loss of at most {SDP_LOSS:g}")
 
 
