@@ -106,3 +106,12 @@ def test_slopes_over_the_whole_space(kind):
     wide_low, wide_high = activations.slope_range(kind, np.array([-np.inf]), np.array([np.inf]), parameters)
     assert wide_low[0] <= low + Fraction(1, 2**60)
     assert high <= wide_high[0] + Fraction(1, 2**60)
+
+
+@pytest.mark.parametrize("kind", ["silu", "gelu", "gelu_tanh", "mish"])
+def test_slopes_turn_where_the_break_points_are(kind):
+    f, _ = build(kind)
+    for point in f.breaks:
+        near = high_precision(point / f.scale)
+        turn = mpmath.findroot(lambda x: mpmath.diff(REFERENCES[kind], x, 2), near)
+        assert abs(turn - near) * f.scale <= mpmath.mpf(10) ** -25

@@ -64,8 +64,8 @@ def test_any_choice_of_variables_gives_a_bound(case, local, path):
     for i, node in stored.activations:
         kept[i] = np.flatnonzero(rng.random(node.size) < rng.choice([0.0, 0.7])).tolist(), bool(rng.random() < 0.5)
     W = Matrix([{0: 1}], stored.nodes[-1].size)
-    problem = build_problem(stored, ranges, W, list(range(stored.nodes[0].size)), kept)
-    bound = float(operator_norm(path_sums(problem), "linf") + problem.slack)
+    problem, slack = build_problem(stored, ranges, W, list(range(stored.nodes[0].size)), kept)
+    bound = float(operator_norm(path_sums(problem), "linf") + slack)
     for _ in range(50):
         x = [rng.choice([-1.0, 1.0], stored.nodes[0].size)]
         for i, node in enumerate(stored.nodes[1:], start=1):

@@ -24,7 +24,7 @@ def problems(draw, rows=1, inputs=2):
     A = Matrix([{j: draw(SMALL) for j in range(a) if a >= inputs} for a in range(width)], width, -3)
     C = Matrix([{j: draw(SMALL) for j in range(width)} for _ in range(rows)], width, -3)
     ends = [sorted((Fraction(draw(SMALL), 8), Fraction(draw(SMALL), 8))) for _ in range(neurons)]
-    return Problem(inputs, A, [(Fraction(0), Fraction(0))] * inputs + [(low, high) for low, high in ends], C, Fraction(0))
+    return Problem(inputs, A, [(Fraction(0), Fraction(0))] * inputs + [(low, high) for low, high in ends], C)
 
 
 def values(problem, t, slopes):

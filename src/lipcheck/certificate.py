@@ -4,11 +4,11 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from math import inf
+from math import inf, isqrt
 
-from .exact import ONE, TWO, ZERO, Matrix, Vector, align, decimal, inner_products, require, root_up
+from .exact import ONE, TWO, ZERO, Matrix, Vector, align, decimal, inner_products, require
 from .network import Network
-from .problem import Bounds, Problem, Slopes, build_problem, largest, path_sums, slope_ranges
+from .problem import Bounds, Problem, Slopes, build_problem, path_sums, slope_ranges
 
 INTEGERS = re.compile("(0|-?[1-9][0-9]{0,999})( (0|-?[1-9][0-9]{0,999}))*")
 LARGEST_EXPONENT = 5_000
@@ -86,14 +86,15 @@ def operator_norm(matrix: Matrix, norm: str) -> Fraction:
     if norm == "l1":
         return operator_norm(matrix.transpose(), "linf")
     squares = sum(v * v for row in matrix.rows for v in row.values()) * TWO ** (2 * matrix.exponent)
-    return root_up(min(squares, operator_norm(matrix, "linf") * operator_norm(matrix, "l1")))
+    n, d = min(squares, operator_norm(matrix, "linf") * operator_norm(matrix, "l1")).as_integer_ratio()
+    return Fraction(isqrt(n * d << 256) + 1, d << 128) if n else ZERO  # the root, rounded up
 
 
 def product(lines: Lines, network: Network, ranges: Slopes, W: Matrix, norm: str) -> Fraction:
     numbers = [ONE]
     for i, node in enumerate(network.nodes[1:], start=1):
         if node.functions:
-            numbers.append(max(largest(ranges[i])) * numbers[node.source])
+            numbers.append(max(max(-low, high) for low, high in ranges[i]) * numbers[node.source])
         else:
             norms = [(s, spectral_norm(lines, m) if norm == "l2" else operator_norm(m, norm)) for s, m in node.inputs]
             numbers.append(sum((numbers[source] * value for source, value in norms), ZERO))
@@ -261,8 +262,8 @@ def _part(lines: Lines, claim: Claim, ranges: Slopes, chosen: list[int], inputs:
     for i, node in network.activations:
         kept[i] = lines.indices("neurons", node.size), lines.word("form", ["plain", "centered"]) == "centered"
     W = Matrix.of([claim.rows[k] for k in chosen], network.nodes[-1].size)
-    problem = build_problem(network, ranges, W, inputs, kept)
-    amounts, rest, splits = [("neurons that are not listed", problem.slack)], problem.C, lines.count("splits")
+    problem, slack = build_problem(network, ranges, W, inputs, kept)
+    amounts, rest, splits = [("neurons that are not listed", slack)], problem.C, lines.count("splits")
     for split in range(splits + 1):
         objective = rest if split == splits else Matrix.of([lines.row(rest.width) for _ in chosen], rest.width)
         rest = rest - objective

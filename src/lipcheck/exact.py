@@ -9,7 +9,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from decimal import ROUND_CEILING, Context, Decimal
 from fractions import Fraction
-from math import isqrt
 from operator import mul
 
 try:
@@ -123,12 +122,6 @@ def align(values: Sequence[Fraction | float]) -> tuple[list[int], int]:
     if any(common % d for _, d in ratios) or common & (common - 1):
         raise ArithmeticError("a denominator is not a power of two")
     return [n * (common // d) for n, d in ratios], 1 - common.bit_length()
-
-
-def root_up(x: Fraction) -> Fraction:
-    """A number >= sqrt(x), by at most 2^-64 relative."""
-    n, d = x.as_integer_ratio()
-    return Fraction(isqrt(n * d << 256) + 1, d << 128) if n else ZERO
 
 
 def decimal(x: Fraction) -> str:

@@ -1,7 +1,7 @@
 """From a network and a domain to slope ranges and the derivative problem of a part (section 3 of spec/certificate.md)."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from fractions import Fraction
 
 from .exact import ONE, ZERO, Matrix, Vector, require
@@ -16,15 +16,12 @@ Variables = tuple[list[int], bool]  # the neurons of a node that are kept as var
 
 @dataclass(frozen=True)
 class Problem:
-    """Maximize |C x|, x = (t, z), z_a = s_a A_a x, the slopes s_a in their ranges. Rows of A that belong to t are zero.
-
-    The slack is added to every bound."""
+    """Maximize |C x|, x = (t, z), z_a = s_a A_a x, the slopes s_a in their ranges. Rows of A that belong to t are zero."""
 
     inputs: int
     A: Matrix
     slopes: list[Interval]
     C: Matrix
-    slack: Fraction
 
 
 def slope_ranges(network: Network, box: Bounds | None, relaxations: Relaxations) -> Slopes:
@@ -90,13 +87,13 @@ def _sum(*vectors: Sequence[Fraction]) -> Vector:
     return [sum(values, ZERO) for values in zip(*vectors, strict=True)]
 
 
-def build_problem(network: Network, ranges: Slopes, W: Matrix, inputs: list[int], kept: Mapping[int, Variables]) -> Problem:
-    """Every node as a linear function of the variables: the listed ones, then, centered, all other neurons of unknown slope.
-
-    The others are then left out, and the slack is what all paths through them contribute at most."""
+def build_problem(
+    network: Network, ranges: Slopes, W: Matrix, inputs: list[int], kept: Mapping[int, Variables]
+) -> tuple[Problem, Fraction]:
+    """The problem in the listed variables, and a slack: what paths through other neurons of unknown slope add to it at most."""
     listed = [(0, j) for j in inputs] + [(i, k) for i, (neurons, _) in kept.items() for k in neurons]
     unknown = [(i, k) for i, ends in ranges.items() for k, (low, high) in enumerate(ends) if low < high]
-    numbers = {place: number for number, place in enumerate(dict.fromkeys(listed + unknown))}
+    numbers = {place: number for number, place in enumerate(dict.fromkeys(listed + unknown))}  # no place twice
     values: list[Matrix] = []
     A, slopes = Matrix([{} for _ in numbers], len(numbers)), [(ZERO, ZERO)] * len(numbers)
     for i, node in enumerate(network.nodes):
@@ -117,24 +114,18 @@ def build_problem(network: Network, ranges: Slopes, W: Matrix, inputs: list[int]
                 equations[number], slopes[number] = y.rows[k], (low, high)
         A += Matrix(equations, y.width, y.exponent)
         values.append(own.scaled(factor) + y.scaled(middle))
-    whole = Problem(len(inputs), A, slopes, W @ values[-1], ZERO)
-    count = len(listed)
-    part = Problem(len(inputs), A.first(count, count), slopes[:count], whole.C.first(len(W.rows), count), ZERO)
+    whole, count = Problem(len(inputs), A, slopes, W @ values[-1]), len(listed)
+    part = Problem(len(inputs), A.first(count, count), slopes[:count], whole.C.first(len(W.rows), count))
     left_out = path_sums(whole) - path_sums(part)
-    return replace(part, slack=sum(left_out.times([ONE] * len(inputs)), ZERO))
+    return part, sum(left_out.times([ONE] * len(inputs)), ZERO)
 
 
 def path_sums(problem: Problem) -> Matrix:
     """For all rows of C and inputs, the sum over all paths of products of absolute coefficients and largest absolute slopes."""
     rows, n = len(problem.C.rows), problem.inputs
-    step = abs(problem.A).scaled(largest(problem.slopes))
-    total, paths = Matrix([{} for _ in problem.C.rows], n), abs(problem.C)  # paths of one length, then of the next
+    step = abs(problem.A).scaled([max(-low, high) for low, high in problem.slopes])
+    total, paths = Matrix([{} for _ in range(rows)], n), abs(problem.C)  # paths of one length, then of the next
     while any(paths.rows):
         total += paths.first(rows, n)
         paths = paths @ step
     return total
-
-
-def largest(slopes: Sequence[Interval]) -> Vector:
-    """Absolute values."""
-    return [max(-low, high) for low, high in slopes]
