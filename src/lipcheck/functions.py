@@ -59,7 +59,7 @@ def smooth(formula: Formula, least: Fraction = ZERO, most: Fraction = ONE) -> Pi
         error = ERROR * (1 + abs(x))
         return (value - error, value + error), (max(slope - SLOPE_ERROR, least), min(slope + SLOPE_ERROR, most))
 
-    return piece
+    return cache(piece)
 
 
 def exponential(factor: Fraction) -> Piece:
