@@ -127,3 +127,11 @@ def test_neurons_that_cancel(directory):
     for method in METHODS:
         certificate, _ = export(make_network("max-pool", "abs", 81), method, domain=Ball(center, 0.5), directory=directory)
         assert certificate.loss <= 1e-6
+
+
+def test_an_output_that_does_not_depend_on_the_input(directory):
+    network = load(
+        [np.array([[0.3, 0.7], [0.1, 0.2]]), np.array([[1.1, 0.0], [0.0, 0.0]])], biases=[np.array([-9.0, 9.0]), np.zeros(2)]
+    )
+    for method in METHODS:
+        export(network, method, output="all", domain=Ball(np.zeros(2), 0.1), directory=directory)

@@ -90,15 +90,15 @@ def operator_norm(matrix: Matrix, norm: str) -> Fraction:
     return Fraction(isqrt(n * d << 256) + 1, d << 128) if n else ZERO  # the root, rounded up
 
 
-def product(lines: Lines, network: Network, ranges: Slopes, W: Matrix, norm: str) -> Fraction:
+def product(lines: Lines, network: Network, ranges: Slopes, W: Matrix) -> Fraction:
+    """For l2."""
     numbers = [ONE]
     for i, node in enumerate(network.nodes[1:], start=1):
         if node.functions:
             numbers.append(max(max(-low, high) for low, high in ranges[i]) * numbers[node.source])
         else:
-            norms = [(s, spectral_norm(lines, m) if norm == "l2" else operator_norm(m, norm)) for s, m in node.inputs]
-            numbers.append(sum((numbers[source] * value for source, value in norms), ZERO))
-    return operator_norm(W, norm) * numbers[-1]
+            numbers.append(sum((spectral_norm(lines, matrix) * numbers[s] for s, matrix in node.inputs), ZERO))
+    return operator_norm(W, "l2") * numbers[-1]
 
 
 def spectral_norm(lines: Lines, matrix: Matrix) -> Fraction:
@@ -276,6 +276,6 @@ def _part(lines: Lines, claim: Claim, ranges: Slopes, chosen: list[int], inputs:
         elif rule == "products":
             amounts += products(lines, here)
         else:
-            lines.require(splits == 0, "the rule 'product' bounds the objective as a whole")
-            amounts.append((rule, product(lines, network, ranges, W, norm)))
+            lines.require(splits == 0 and norm == "l2", "the rule 'product' is for l2, and bounds the objective as a whole")
+            amounts.append((rule, product(lines, network, ranges, W)))
     return amounts

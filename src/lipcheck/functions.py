@@ -203,8 +203,8 @@ def offset(points: Sequence[Point], k: Fraction, sign: int) -> Fraction:
     """A number >= sign (sigma(x) - k x) at all points and between: where the steepest rise meets the steepest fall."""
     heights = [max(sign * (end - k * x) for end in value) for x, value, _, _ in points]
     found = list(heights)
-    for (a, _, _, first), (b, _, last, _), left, right in zip(points, points[1:], heights, heights[1:], strict=False):
-        slopes = [sign * (slope - k) for slope in (*first, *last)]
+    for (a, _, *first), (b, _, *last), left, right in zip(points, points[1:], heights, heights[1:], strict=False):
+        slopes = [sign * (slope - k) for side in first + last for slope in side]  # at kinks those of both sides, as lipopt
         fall, rise = min(slopes), max(slopes)
         if fall < 0 < rise:
             way = (right - left - fall * (b - a)) / (rise - fall)

@@ -147,12 +147,12 @@ def _parts(network: Network, task: Task, bound: UpperBound) -> Iterator[tuple[li
         yield from _parts_by_input(network, task, proofs, bound.value)
     elif isinstance(proof, Products):
         yield [*head, *_products(flat, proof, bound.value)], bound.value * (1 + LP_ROOM) + slack
-    elif path_sum_bound(problem) <= bound.value * (1 + ROOM):
-        yield [*head, "rule path-sum"], bound.value + slack
+    elif path_sum_bound(problem) <= bound.value * (1 + LP_ROOM) + problem.slack:  # always so for the product bound, but in l2
+        yield [*head, "rule path-sum"], max(path_sum_bound(problem), bound.value) + slack
     elif isinstance(proof, Multipliers):
         yield _sdp(network, task, None, proof)
-    elif product_bound(task.raw) <= bound.value * (1 + ROOM):
-        lines, room = _product(network, problem.norm)
+    elif problem.norm == "l2" and product_bound(task.raw) <= bound.value * (1 + ROOM):
+        lines, room = _product(network)
         yield [*head, *lines], bound.value * room + slack
     elif not problem.layers:  # the norm of a matrix
         yield _sdp(network, task, None, Multipliers(bound.value / 2, np.array([bound.value / 2]), []))
@@ -343,10 +343,8 @@ def _factor(S: Array) -> list[str] | None:
     return lines
 
 
-def _product(network: Network, norm: str) -> tuple[list[str], float]:
+def _product(network: Network) -> tuple[list[str], float]:
     """The rule `product`, and the factor by which its number may exceed the product bound."""
-    if norm != "l2":
-        return ["rule product"], 1.0
     layers = [node.matrices for node in network.nodes if isinstance(node, Affine)]
     lines = [line for matrices in layers for matrix in matrices for line in _norm_lines(matrix.astype(np.float64))]
     return ["rule product", *lines], (1 + 1.1 * NORM_ROOM) ** len(layers)
