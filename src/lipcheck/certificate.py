@@ -202,8 +202,9 @@ def check_semidefinite(lines: Lines, S: Matrix) -> None:
                     margin[i] -= abs(difference)
                     margin[j] -= abs(difference)
     worst = min(range(order), key=margin.__getitem__)
-    lack = f"row {worst} of {order} lacks {decimal(-margin[worst] * TWO**common)} on its diagonal"
-    require(margin[worst] >= 0, f"a matrix is not proved positive semidefinite: {lack}", "rejected")
+    lack = -margin[worst] * TWO ** (common - 2 * exponent) / D[worst] ** 2
+    reason = f"a matrix is not proved positive semidefinite: row {worst} of {order} lacks {decimal(lack)} on its diagonal"
+    require(margin[worst] >= 0, reason, "rejected")
 
 
 @dataclass(frozen=True)
