@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from lipcheck.certificate import Claim, check
-from lipcheck.exact import Failure
+from lipcheck.exact import VERDICTS, Failure
 from lipcheck.network import read_network
 
 FOLDER = Path(__file__).parent / "lipcheck"
@@ -23,4 +23,4 @@ def verdict(network: bytes, certificate: bytes) -> tuple[int, Claim | None]:
     try:
         return 0, check(read_network(network), certificate)
     except Failure as failure:
-        return failure.code, None
+        return VERDICTS[failure.args[0]], None

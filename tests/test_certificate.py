@@ -119,3 +119,19 @@ def test_one_input_at_a_time_under_l1(directory):
     for method in ("sdp", "lipopt"):
         for output in (0, "all"):
             export(network, method, norm="l1", output=output, directory=directory)
+
+
+def test_neurons_that_cancel(directory):
+    """max(a, b) = relu(a - b) + b, and where a > b is known, what b depends on drops out of the problem."""
+    center = np.array([1.72816287, 1.02697613, 1.10840589, -0.97119155, -0.60389629, -0.75932602, -1.70686525, -0.41456198])
+    for method in METHODS:
+        certificate, _ = export(make_network("max-pool", "abs", 81), method, domain=Ball(center, 0.5), directory=directory)
+        assert certificate.loss <= 1e-6
+
+
+def test_an_output_that_does_not_depend_on_the_input(directory):
+    network = load(
+        [np.array([[0.3, 0.7], [0.1, 0.2]]), np.array([[1.1, 0.0], [0.0, 0.0]])], biases=[np.array([-9.0, 9.0]), np.zeros(2)]
+    )
+    for method in METHODS:
+        export(network, method, output="all", domain=Ball(np.zeros(2), 0.1), directory=directory)

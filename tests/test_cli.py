@@ -119,8 +119,8 @@ def test_certificates_are_written_and_verified(run, model: str, tmp_path: Path, 
     assert proved == pytest.approx(upper, rel=1e-9)
     lines = path.read_text().splitlines()
     claim = next(i for i, line in enumerate(lines) if line.startswith("bound "))
-    mantissa, exponent = lines[claim].split()[1:]
-    lines[claim] = f"bound {int(mantissa) // 2} {exponent}"
+    exponent, mantissa = lines[claim].split()[1:]
+    lines[claim] = f"bound {exponent} {int(mantissa) // 2}"
     path.write_text("\n".join(lines) + "\n")
     assert run("check", str(network), str(path))[0] == 1
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from lipcheck_files import FOLDER, network_of, pairs
 
-from lipcheck.cli import main
+from lipcheck.__main__ import main
 from lipopt import load
 
 SOURCE = Path(__file__).parents[1] / "src" / "lipcheck"
@@ -20,6 +20,12 @@ def run(*arguments, options=()):
     """The program in a clean interpreter: no environment, no installed packages."""
     command = [sys.executable, "-I", "-S", *options, str(SOURCE), *map(str, arguments)]
     return subprocess.run(command, capture_output=True, text=True, timeout=60)
+
+
+@pytest.fixture(autouse=True)
+def no_limits_on_the_tests(monkeypatch):
+    """For calls of main in this process."""
+    monkeypatch.setattr("lipcheck.__main__.set_limits", lambda seconds, gigabytes: None)
 
 
 def ids(pair):
@@ -59,14 +65,14 @@ def test_the_theorem_is_restated():
 
 def test_rejection_says_what_was_obtained():
     line = run(ABS, FOLDER / "reject" / "abs-products-without-multipliers").stdout
-    assert line == "rejected: claimed 1, obtained 3 in part 0; largest leftovers: monomial (0, 1): 2; monomial (2,): 1\n"
+    assert line == ("rejected: claimed 1, obtained 3 in part 0: monomial (0, 1): 2; monomial (2,): 1\n")
 
 
 def test_a_network_alone_is_described():
     result = run(FOLDER / "networks" / "residual.safetensors")
     assert result.returncode == 0
     assert "node 2: leaky_relu, 4, from 1" in result.stdout
-    assert "node 5: affine, 4, from 2, 4, 8 weights" in result.stdout
+    assert "node 5: affine, 4, from 2 by 4 weights, from 4 by 4 weights" in result.stdout
 
 
 def test_another_network_is_a_mismatch():
@@ -83,9 +89,8 @@ def test_missing_files_are_malformed(tmp_path):
 @pytest.mark.parametrize(
     ("old", "new"),
     [
-        ("grid 0", "grid 5001"),
-        ("bound 1 0", "bound 1 -5001"),
-        ("set 3 0 1 2 1 1 2 0 0 2 1 1", "set 1000000 0"),
+        ("unit 0 1", "unit 5001 1"),
+        ("bound 0 1", "bound -5001 1"),
     ],
 )
 def test_sizes_beyond_the_limits(old, new, tmp_path):
@@ -94,33 +99,46 @@ def test_sizes_beyond_the_limits(old, new, tmp_path):
     assert run(ABS, tmp_path / "certificate").returncode == 4
 
 
-def test_a_network_beyond_the_limits(tmp_path):
+def test_a_network_whose_input_does_not_fit(tmp_path):
     data = ABS.read_bytes().replace(b'\\"shape\\":[1]', b'\\"shape\\":[10000000000]')
     length = int.from_bytes(data[:8], "little") + len(data) - len(ABS.read_bytes())
     (tmp_path / "network").write_bytes(length.to_bytes(8, "little") + data[8:])
-    assert run(tmp_path / "network").returncode == 4
+    assert run(tmp_path / "network").returncode == 2
 
 
-def test_limit_on_time(tmp_path):
-    """A polynomial of two million monomials takes longer than a second."""
+@pytest.fixture
+def two_million_monomials(tmp_path):
+    """A network, and a certificate for which the checker builds a polynomial of that size."""
     rng = np.random.default_rng(0)
     network = load([rng.standard_normal((40, 40)) for _ in range(3)] + [rng.standard_normal((1, 40))])
     network.save(tmp_path / "network")
-    neurons = [f"neurons {i} 40 {' '.join(map(str, range(40)))}" for i in (2, 4, 6)]
-    text = (FOLDER / "accept" / "abs-products").read_text().split("\nvariables")[0].split("\n")
+    text = (FOLDER / "accept" / "abs-products").read_text().split("\nneurons")[0].split("\n")
     text[1] = f"network {network.hash}"
-    lines = [*text, "variables 3", *neurons, "terms 1", "rule products", "grid 0", "sets 0"]
+    lines = [*text, *["neurons *", "form plain"] * 3, "splits 0", "rule products", "unit 0 1", "sets 0"]
     (tmp_path / "certificate").write_text("\n".join([*lines, f"end {len(lines)}", ""]))
-    result = run(tmp_path / "network", tmp_path / "certificate", "--seconds", "1")
+    return tmp_path / "network", tmp_path / "certificate"
+
+
+def test_limit_on_time(two_million_monomials):
+    result = run(*two_million_monomials, "--seconds", "1")
     assert (result.returncode, result.stdout) == (4, "limits exceeded: more than 1 seconds\n")
 
 
+def test_limit_on_memory(two_million_monomials):
+    result = run(*two_million_monomials, "--gigabytes", "0.1")
+    assert (result.returncode, result.stdout) == (4, "limits exceeded: more than 0.1 GB of memory\n")
+
+
+def test_errors_of_the_checker_have_an_exit_code_of_their_own(monkeypatch, capsys):
+    monkeypatch.setattr("lipcheck.__main__.check", lambda network, data: 1 // 0)
+    assert main([str(ABS), str(FOLDER / "accept" / "abs-path-sum")]) == 70
+    assert capsys.readouterr().out.startswith("internal error: Traceback")
+
+
 def test_the_checker_imports_the_standard_library_alone():
-    code = (
-        "import sys; sys.path.insert(0, sys.argv[1]); import lipcheck.cli; print(*{name.split('.')[0] for name in sys.modules})"
-    )
+    code = "import sys; sys.path.insert(0, sys.argv[1]); import lipcheck.__main__; print(*sys.modules)"
     result = subprocess.run(
         [sys.executable, "-I", "-S", "-c", code, str(SOURCE.parent)], capture_output=True, text=True, check=True
     )
-    loaded = set(result.stdout.split()) - {"lipcheck", "__main__"}
+    loaded = {name.split(".")[0] for name in result.stdout.split()} - {"lipcheck", "__main__"}
     assert loaded <= set(sys.stdlib_module_names)

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from strategies import PARAMETERS
 
-from lipcheck.functions import KINDS, SCALE, cells, offset, slope_range
+from lipcheck.functions import KINDS, offset, slope_range
 from lipopt import activations
 
 mpmath.mp.dps = 60
@@ -57,11 +57,11 @@ def test_the_kinds_are_those_of_lipopt():
 @given(x=POINTS)
 def test_values_and_slopes_are_enclosed(kind, x):
     f, _ = build(kind)
-    x, tiny = Fraction(x), mpmath.mpf(10) ** -45
-    value = f.value(x * f.scale)
-    exact = REFERENCES[kind](high_precision(x)) * high_precision(f.scale)
-    assert mpmath.mpf(value.lo) / SCALE - tiny <= exact <= mpmath.mpf(value.hi) / SCALE + tiny
-    assert value.hi - value.lo <= SCALE // 10**17
+    x = Fraction(x)
+    low, high = (high_precision(end) for end in f.at(x)[1])
+    exact, tiny = REFERENCES[kind](high_precision(x)), mpmath.mpf(10) ** -41 * (1 + abs(float(x)))
+    assert abs((low + high) / 2 - exact) <= tiny  # far within
+    assert high - low <= mpmath.mpf(10) ** -35 * (1 + abs(float(x)))
     if all(abs(x * f.scale - b) > 1e-20 for b in f.breaks):  # the reference is a difference quotient
         low, high = slope_range(f, x, x)
         slope = mpmath.diff(REFERENCES[kind], high_precision(x), h=mpmath.mpf(10) ** -25)
@@ -81,16 +81,16 @@ def test_ranges_lie_in_those_of_lipopt(kind, ends):
     wide_low, wide_high = activations.slope_range(kind, *arrays, parameters)
     assert wide_low[0] <= low + Fraction(1, 2**60)
     assert high <= wide_high[0] + Fraction(1, 2**60)
-    parts = cells(f, lo, hi)
+    points = f.points(lo, hi, f.cells)
     below, from_below, above, from_above = (float(v[0]) for v in activations.linear_bounds(kind, *arrays, parameters))
     slack = Fraction(1e-9 * (1 + abs(float(lo)) + abs(float(hi))))
-    assert -offset(parts, Fraction(below), -1) >= Fraction(from_below) - slack
-    assert offset(parts, Fraction(above), 1) <= Fraction(from_above) + slack
+    assert -offset(points, Fraction(below), -1) >= Fraction(from_below) - slack
+    assert offset(points, Fraction(above), 1) <= Fraction(from_above) + slack
     for x in np.random.default_rng(0).uniform(*arrays, 20):
         y = activations.value(kind, np.array([x]), parameters)[0]
         rounding = 1e-12 * (1 + abs(x))
-        assert float(-offset(parts, Fraction(below), -1)) + below * x - rounding <= y
-        assert y <= float(offset(parts, Fraction(above), 1)) + above * x + rounding
+        assert float(-offset(points, Fraction(below), -1)) + below * x - rounding <= y
+        assert y <= float(offset(points, Fraction(above), 1)) + above * x + rounding
         steepness = activations.slope(kind, np.array([x]), parameters)[0]
         assert float(low) - 1e-12 <= steepness <= float(high) + 1e-12
 
@@ -106,3 +106,12 @@ def test_slopes_over_the_whole_space(kind):
     wide_low, wide_high = activations.slope_range(kind, np.array([-np.inf]), np.array([np.inf]), parameters)
     assert wide_low[0] <= low + Fraction(1, 2**60)
     assert high <= wide_high[0] + Fraction(1, 2**60)
+
+
+@pytest.mark.parametrize("kind", ["silu", "gelu", "gelu_tanh", "mish"])
+def test_slopes_turn_where_the_break_points_are(kind):
+    f, _ = build(kind)
+    for point in f.breaks:
+        near = high_precision(point / f.scale)
+        turn = mpmath.findroot(lambda x: mpmath.diff(REFERENCES[kind], x, 2), near)
+        assert abs(turn - near) * f.scale <= mpmath.mpf(10) ** -25

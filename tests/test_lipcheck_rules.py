@@ -9,9 +9,9 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from lipcheck import exact
-from lipcheck.certificate import Lines, check_semidefinite, operator_norm, path_sum, products, sdp
+from lipcheck.certificate import Lines, check_semidefinite, operator_norm, products, sdp
 from lipcheck.exact import Failure, Matrix
-from lipcheck.problem import Problem
+from lipcheck.problem import Problem, path_sums
 
 SMALL = st.integers(-8, 8)
 
@@ -21,24 +21,24 @@ def problems(draw, rows=1, inputs=2):
     """A derivative problem with up to three neurons, each reading all variables before it; numbers are eighths."""
     neurons = draw(st.integers(0, 3))
     width = inputs + neurons
-    A = Matrix([{j: draw(SMALL) for j in range(inputs + a)} for a in range(neurons)], width, -3)
+    A = Matrix([{j: draw(SMALL) for j in range(a) if a >= inputs} for a in range(width)], width, -3)
     C = Matrix([{j: draw(SMALL) for j in range(width)} for _ in range(rows)], width, -3)
     ends = [sorted((Fraction(draw(SMALL), 8), Fraction(draw(SMALL), 8))) for _ in range(neurons)]
-    return Problem(inputs, A, [low for low, _ in ends], [high for _, high in ends], C, Fraction(0))
+    return Problem(inputs, A, [(Fraction(0), Fraction(0))] * inputs + [(low, high) for low, high in ends], C)
 
 
 def values(problem, t, slopes):
     """C x for a direction and slopes."""
     x = list(t)
-    for row, s in zip(problem.A.rows, slopes, strict=True):
-        x.append(s * sum(v * x[j] for j, v in row.items()) * exact.power(problem.A.exponent))
-    return [sum(v * x[j] for j, v in row.items()) * exact.power(problem.C.exponent) for row in problem.C.rows]
+    for row, s in zip(problem.A.rows[problem.inputs :], slopes, strict=True):
+        x.append(s * sum(v * x[j] for j, v in row.items()) * exact.TWO**problem.A.exponent)
+    return [sum(v * x[j] for j, v in row.items()) * exact.TWO**problem.C.exponent for row in problem.C.rows]
 
 
 def optimum(problem):
     """The largest l1 norm of C x over the vertices of the cube: the maximum, since it is convex in each variable."""
     directions = every([-1, 1], repeat=problem.inputs)
-    ranges = every(*zip(problem.lower, problem.upper, strict=True))
+    ranges = every(*problem.slopes[problem.inputs :])
     return max(sum(map(abs, values(problem, t, s))) for t, s in every(directions, list(ranges)))
 
 
@@ -57,15 +57,15 @@ def sets(draw, variables):
 @given(data=st.data(), problem=problems())
 def test_any_products_with_any_multipliers_are_a_bound(data, problem):
     chosen = data.draw(st.lists(sets(problem.C.width), max_size=4))
-    bound, _ = products(lines(f"grid {data.draw(st.integers(-5, 1))}", f"sets {len(chosen)}", *chosen), problem)
-    assert bound >= optimum(problem)
+    amounts = products(lines(f"unit {data.draw(st.integers(-5, 1))} 1", f"sets {len(chosen)}", *chosen), problem)
+    assert sum(amount for _, amount in amounts) >= optimum(problem)
 
 
 @given(data=st.data(), problem=problems(rows=2, inputs=1))
 def test_any_products_bound_the_sum_of_several_rows(data, problem):
     chosen = data.draw(st.lists(sets(problem.C.width + 2), max_size=4))
-    bound, _ = products(lines(f"grid {data.draw(st.integers(-5, 1))}", f"sets {len(chosen)}", *chosen), problem)
-    assert bound >= optimum(problem)
+    amounts = products(lines(f"unit {data.draw(st.integers(-5, 1))} 1", f"sets {len(chosen)}", *chosen), problem)
+    assert sum(amount for _, amount in amounts) >= optimum(problem)
 
 
 @given(problem=problems())
@@ -75,16 +75,16 @@ def test_all_products_of_all_variables_reach_the_optimum(problem):
     multipliers = []
     for mask in range(2**width):
         bits = [mask >> k & 1 for k in range(width)]
-        slopes = [(low, high)[b] for low, high, b in zip(problem.lower, problem.upper, bits[problem.inputs :], strict=True)]
+        slopes = [ends[b] for ends, b in zip(problem.slopes, bits, strict=True)][problem.inputs :]
         multipliers.append(best - values(problem, [2 * b - 1 for b in bits[: problem.inputs]], slopes)[0])
     integers, exponent = exact.align(multipliers)
     text = " ".join(map(str, ["set", width, *range(width), *integers]))
-    assert products(lines(f"grid {exponent}", "sets 1", text), problem) == (best, [])
+    assert products(lines(f"unit {exponent} 1", "sets 1", text), problem) == [("constant", best)]
 
 
 @given(problem=problems())
 def test_path_sum_is_a_bound(problem):
-    assert path_sum(problem, "linf") >= optimum(problem)
+    assert operator_norm(path_sums(problem), "linf") >= optimum(problem)
 
 
 @given(data=st.data(), problem=problems())
@@ -93,15 +93,13 @@ def test_any_multipliers_of_the_sdp_that_pass_are_a_bound(data, problem):
     neurons = problem.C.width - problem.inputs
     tau = [data.draw(st.integers(0, 3)) * 64 ** (neurons - a) for a in range(neurons)]
     delta = [data.draw(st.integers(0, 3)) * 64 ** (neurons + 1) for _ in range(problem.inputs)]
-    order = problem.C.width + 1
     scale = [*[-neurons] * problem.inputs, *(a - neurons for a in range(neurons)), 0]
-    rows = [f"row {i} 0" for i in range(order)]
+    factor = ["scale " + " ".join(map(str, [-neurons, *(2 ** (k + neurons) for k in scale)])), *["row 0"] * len(scale)]
     texts = [
         " ".join(map(str, line)) for line in (["mu -3", data.draw(st.integers(0, 64))], ["delta -3", *delta], ["tau -3", *tau])
     ]
-    text = lines(*texts, " ".join(map(str, ["scale", *scale])), "factor 0", *rows)
     try:
-        bound = sdp(text, problem, [neurons], "linf")
+        bound = sdp(lines(*texts, *factor), problem, "linf")
     except Failure:
         assume(False)
     assert bound >= optimum(problem)
@@ -118,16 +116,11 @@ def test_factors_of_semidefinite_matrices_pass_and_nothing_else(factor, excess, 
         [sum(a * b for a, b in zip(p, q, strict=True)) + (excess[i] if i == j else 0) for j, q in enumerate(L)]
         for i, p in enumerate(L)
     ]
-    rows = [f"row 0 {' '.join(map(str, row[: i + 1]))}" for i, row in enumerate(L)]
-    text = [f"scale {shift} {shift} {shift} {shift}", f"factor {shift}", *rows]
-    check_semidefinite(lines(*text), Matrix([dict(enumerate(row)) for row in S], 4))
+    text = [f"scale {shift} 1 1 1 1", *(f"row {' '.join(map(str, row[: i + 1]))}" for i, row in enumerate(L))]
+    check_semidefinite(lines(*text), Matrix([dict(enumerate(row)) for row in S], 4, -2 * shift))
     S[3][3] -= excess[3] + 1
-    code = 0
-    try:
-        check_semidefinite(lines(*text), Matrix([dict(enumerate(row)) for row in S], 4))
-    except Failure as failure:
-        code = failure.code
-    assert code == 1
+    with pytest.raises(Failure, match="rejected"):
+        check_semidefinite(lines(*text), Matrix([dict(enumerate(row)) for row in S], 4, -2 * shift))
 
 
 @given(rows=st.lists(st.lists(SMALL, min_size=3, max_size=3), min_size=1, max_size=3), t=st.lists(SMALL, min_size=3, max_size=3))
@@ -147,8 +140,5 @@ def test_products_of_matrices_do_not_depend_on_flint(bits):
     product = Matrix([dict(enumerate(row)) for row in a], n) @ Matrix([dict(enumerate(row)) for row in b], n)
     columns = list(zip(*b, strict=True))
     assert product.dense() == [[sum(map(int.__mul__, row, column)) for column in columns] for row in a]
-    first = [rng.randrange(i + 1) for i in range(n)]
-    rows = [row[start : i + 1] for i, (start, row) in enumerate(zip(first, a, strict=True))]
-    full = [[0] * start + row + [0] * (n - start - len(row)) for start, row in zip(first, rows, strict=True)]
-    squares = [[sum(map(int.__mul__, p, q)) for q in full[: i + 1]] for i, p in enumerate(full)]
-    assert list(exact.gram_rows([row[: i + 1] for i, row in enumerate(full)])) == squares
+    short = [row[: i + 1] for i, row in enumerate(a)]
+    assert exact.inner_products(short, short) == [[sum(map(int.__mul__, p, q)) for q in short] for p in short]

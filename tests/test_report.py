@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-import lipcheck.cli
+import lipcheck.__main__
 import lipopt
 from lipopt.charts import Axis, Mark, bars, curve, image, sandwich
 from lipopt.report import report
@@ -115,7 +115,8 @@ def test_command(network: lipopt.Network, tmp_path: Path, monkeypatch: pytest.Mo
     assert ended.value.code in (0, None)
     assert capsys.readouterr().out.strip() == str(out)
     assert "a" in svg_texts(out.read_text())
-    assert lipcheck.cli.main([str(tmp_path / "bound.safetensors"), str(tmp_path / "bound.cert")]) == 0
+    monkeypatch.setattr("lipcheck.__main__.set_limits", lambda seconds, gigabytes: None)
+    assert lipcheck.__main__.main([str(tmp_path / "bound.safetensors"), str(tmp_path / "bound.cert")]) == 0
     monkeypatch.setattr("sys.argv", [*command, "--out", str(tmp_path / "no" / "folder.html")])
     with pytest.raises(SystemExit) as ended:
         main()

@@ -1,12 +1,93 @@
-"""`python -m lipcheck`, or in a clean interpreter, which looks nowhere for packages, `python -I -S src/lipcheck`."""
+"""lipcheck NETWORK [CERTIFICATE]: check a certificate, or say what was understood of a network.
 
+In a clean interpreter, which looks nowhere for packages: python -I -S src/lipcheck NETWORK CERTIFICATE
+"""
+
+import argparse
+import signal
 import sys
+import traceback
+from collections.abc import Sequence
 from pathlib import Path
 
 if not __package__:
     sys.path[0] = str(Path(__file__).resolve().parent.parent)
 
-from lipcheck.cli import main
+from lipcheck.certificate import Claim, check
+from lipcheck.exact import VERDICTS, Failure, decimal
+from lipcheck.network import Network, read_network
+
+SHOWN = 8  # outputs or inputs that are written out
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="lipcheck", description="Check a Lipschitz certificate in exact arithmetic.")
+    parser.add_argument("network", help="the network file (safetensors)")
+    parser.add_argument("certificate", nargs="?", help="the certificate; without it, the network is described")
+    parser.add_argument("--seconds", type=int, default=3600, help="limit on time (default 3600)")
+    parser.add_argument("--gigabytes", type=float, default=16, help="limit on memory (default 16)")
+    options = parser.parse_args(arguments)
+    try:
+        set_limits(options.seconds, options.gigabytes)
+        network = read_network(Path(options.network).read_bytes())
+        if options.certificate is None:
+            print(describe(network))
+            return 0
+        claim = check(network, Path(options.certificate).read_bytes())
+        verdict, message = "verified", theorem(claim)
+    except Failure as failure:
+        verdict, message = failure.args
+    except OSError as error:
+        verdict, message = "malformed", str(error)
+    except MemoryError:
+        verdict, message = "limits exceeded", f"more than {options.gigabytes:g} GB of memory"
+    except Exception:
+        verdict, message = "internal error", traceback.format_exc().strip()
+    print(f"{verdict}: {message}")
+    return VERDICTS[verdict]
+
+
+def describe(network: Network) -> str:
+    lines = [f"network sha256 {network.sha256}"]
+    for i, node in enumerate(network.nodes):
+        lines.append(f"node {i}: {node.kind}, {node.size}")
+        if node.functions:
+            lines[-1] += f", from {node.source}"
+        for source, matrix in node.inputs:
+            lines[-1] += f", from {source} by {sum(map(len, matrix.rows))} weights"
+    return "\n".join(lines)
+
+
+def theorem(claim: Claim) -> str:
+    domain, norm = "the whole space", {"linf": "l_inf", "l2": "l_2", "l1": "l_1"}[claim.norm]
+    if claim.box is not None:
+        sides = [f"[{low}, {high}]" for low, high in zip(*claim.box, strict=True)]
+        domain = f"the box {listed(sides, ' x ')}"
+    rows = [[f"{value} f[{i}]".removeprefix("1 ").replace("-1 ", "-") for i, value in row.items()] for row in claim.rows]
+    functions = listed([listed(terms, " + ").replace("+ -", "- ") for terms in rows], ", ")
+    bound = f"{decimal(claim.bound)} (exactly {claim.bound})"
+    return f"the {norm} Lipschitz constant of {functions} on {domain} is at most {bound}, network sha256 {claim.network.sha256}"
+
+
+def listed(items: list[str], separator: str) -> str:
+    return separator.join(items[:SHOWN] + ([f"... ({len(items)} in all)"] if len(items) > SHOWN else []))
+
+
+def set_limits(seconds: int, gigabytes: float) -> None:
+    """On the time and memory of this process, where the system has limits."""
+
+    def stop(*_: object) -> None:
+        raise Failure("limits exceeded", f"more than {seconds} seconds")
+
+    try:
+        import resource
+    except ImportError:  # Windows
+        return
+    size, most = int(gigabytes * 2**30), resource.getrlimit(resource.RLIMIT_AS)[1]
+    resource.setrlimit(resource.RLIMIT_AS, (size if most == resource.RLIM_INFINITY else min(size, most), most))
+    signal.signal(signal.SIGALRM, stop)
+    signal.alarm(seconds)
+
 
 if __name__ == "__main__":
     sys.exit(main())

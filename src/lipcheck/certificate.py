@@ -1,57 +1,51 @@
 """A certificate: its text (section 2 of spec/certificate.md), the rules (section 4), and the check, from top to bottom."""
 
-from __future__ import annotations
-
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from math import inf, isqrt
 
-from .exact import ONE, ZERO, Failure, Matrix, Vector, align, decimal, diagonal, gram_rows, power, require, root_up, stack
-from .network import Activation, Affine, Input, Network
-from .problem import Bounds, Problem, Ranges, Variables, build_problem, largest_slopes, slope_ranges
+from .exact import ONE, TWO, ZERO, Matrix, Vector, align, decimal, inner_products, require
+from .network import Network
+from .problem import Bounds, Problem, Slopes, build_problem, path_sums, slope_ranges
 
-INTEGERS = re.compile(rb"(0|-?[1-9][0-9]{0,999})( (0|-?[1-9][0-9]{0,999}))*")
+INTEGERS = re.compile("(0|-?[1-9][0-9]{0,999})( (0|-?[1-9][0-9]{0,999}))*")
 LARGEST_EXPONENT = 5_000
-LARGEST_SET = 20
-MOST_MONOMIALS = 5_000_000
-SHOWN = 5  # leftovers in a rejection
+BLOCK = 64  # rows of L L^T that are held at a time
+SHOWN = 5  # amounts in a rejection
 
 Polynomial = dict[tuple[int, ...], Fraction]
-Leftovers = list[tuple[str, Fraction]]
+Amounts = list[tuple[str, Fraction]]  # that add up to a bound
 
 
 class Lines:
     """The lines of a file, taken one by one."""
 
     def __init__(self, data: bytes) -> None:
-        self.lines = data.split(b"\n")
+        self.lines = data.decode("latin-1").split("\n")
         self.position = 0
-        self.require(self.lines.pop() == b"", "the last line has no end")
+        self.require(self.lines[-1] == "", "the last line has no end")
 
     def require(self, condition: bool, reason: str, verdict: str = "malformed") -> None:
-        if not condition:
-            raise Failure(verdict, f"certificate, line {max(self.position, 1)}: {reason}")
+        require(condition, f"certificate, line {max(self.position, 1)}: {reason}", verdict)
 
-    def next_is(self, start: str) -> bool:
-        return self.position < len(self.lines) and self.lines[self.position].startswith(start.encode())
-
-    def rest(self, keyword: str) -> bytes:
+    def rest(self, keyword: str) -> str:
         """What follows the keyword on the next line."""
-        found = self.next_is(keyword + " ")
+        first, _, rest = self.lines[self.position].partition(" ")  # after the last line there is an empty one
         self.position += 1
-        self.require(found, f"expected '{keyword}'")
-        return self.lines[self.position - 1][len(keyword) + 1 :]
+        self.require(first == keyword, f"expected '{keyword}'")
+        return rest
 
     def word(self, keyword: str, choices: Sequence[str]) -> str:
-        rest = self.rest(keyword).decode("latin-1")
+        rest = self.rest(keyword)
         self.require(rest in choices, f"'{keyword}' is followed by {' or '.join(choices)}")
         return rest
 
     def integers(self, keyword: str, length: int | None = None) -> list[int]:
         rest = self.rest(keyword)
         self.require(INTEGERS.fullmatch(rest) is not None, f"'{keyword}' is followed by integers")
-        values = [int(token) for token in rest.split(b" ")]
+        values = [int(token) for token in rest.split(" ")]
         self.require(length in (None, len(values)), f"'{keyword}' is followed by {length} integers, here by {len(values)}")
         return values
 
@@ -60,113 +54,76 @@ class Lines:
         self.require(0 <= value <= len(self.lines) - self.position, f"the count {value} does not fit the rest of the file")
         return value
 
-    def exponents(self, keyword: str, length: int) -> list[int]:
-        return [self.limited(value) for value in self.integers(keyword, length)]
-
-    def limited(self, exponent: int) -> int:
-        self.require(abs(exponent) <= LARGEST_EXPONENT, f"an exponent is larger than {LARGEST_EXPONENT}", "limits exceeded")
-        return exponent
-
-    def power(self, exponent: int) -> Fraction:
-        return power(self.limited(exponent))
-
-    def numbers(self, keyword: str, length: int) -> Vector:
-        """Integers after their common exponent."""
-        exponent, *values = self.integers(keyword, length + 1)
-        unit = self.power(exponent)
-        return [n * unit for n in values]
-
-    def multipliers(self, keyword: str, length: int) -> Vector:
-        values = self.numbers(keyword, length)
-        self.require(all(value >= 0 for value in values), "a multiplier is negative")
-        return values
-
     def indices(self, keyword: str, below: int) -> list[int]:
         """A count and as many ascending indices; * stands for all."""
-        if self.next_is(f"{keyword} *"):
-            self.word(keyword, ["*"])
+        if self.lines[self.position] == f"{keyword} *":
+            self.position += 1
             return list(range(below))
-        return self.counted(self.integers(keyword), below)
-
-    def pairs(self, keyword: str, below: int) -> dict[int, Fraction]:
-        """Ascending indices with their values, after an exponent and a count."""
-        exponent, *values = self.integers(keyword)
-        self.require(len(values) % 2 == 1, f"'{keyword}' is an exponent, a count and as many pairs")
-        indices, unit = self.counted([values[0], *values[1::2]], below), self.power(exponent)
-        return {i: n * unit for i, n in zip(indices, values[2::2], strict=True)}
-
-    def counted(self, values: list[int], below: int) -> list[int]:
-        """A count and as many ascending indices."""
-        self.require(values[:1] == [len(values) - 1], "expected a count and as many indices")
-        ascending = all(a < b for a, b in zip([-1, *values[1:]], [*values[1:], below], strict=True))
+        count, *values = self.integers(keyword)
+        self.require(count == len(values), "expected a count and as many indices")
+        ascending = values == sorted(set(values)) and all(0 <= v < below for v in values)
         self.require(ascending, f"indices are not ascending from 0 and below {below}")
-        return values[1:]
+        return values
 
+    def numbers(self, keyword: str, length: int, least: float = -inf) -> Vector:
+        """Integers after their common exponent."""
+        exponent, *values = self.integers(keyword, length + 1)
+        self.require(all(n >= least for n in values), f"an integer after '{keyword}' is below {least}")
+        self.require(abs(exponent) <= LARGEST_EXPONENT, f"an exponent is above {LARGEST_EXPONENT}", "limits exceeded")
+        unit = TWO**exponent
+        return [n * unit for n in values]
 
-def sparse_rows(rows: Sequence[dict[int, Fraction]], width: int) -> Matrix:
-    """A matrix from rows as `pairs` reads them."""
-    integers, exponent = align([value for row in rows for value in row.values()])
-    values = iter(integers)
-    return Matrix([{i: next(values) for i in row} for row in rows], width, exponent)
+    def row(self, width: int) -> dict[int, Fraction]:
+        """A sparse row of a matrix: columns, and their entries."""
+        columns = self.indices("columns", width)
+        return dict(zip(columns, self.numbers("entries", len(columns)), strict=True))
 
 
 def operator_norm(matrix: Matrix, norm: str) -> Fraction:
     """The norm itself (linf, l1), or a bound on it (l2)."""
     if norm == "linf":
-        return max((sum(map(abs, row.values())) for row in matrix.rows), default=0) * power(matrix.exponent)
+        return max((sum(map(abs, row.values())) for row in matrix.rows), default=0) * TWO**matrix.exponent
     if norm == "l1":
         return operator_norm(matrix.transpose(), "linf")
-    squares = sum(v * v for row in matrix.rows for v in row.values()) * power(2 * matrix.exponent)
-    return root_up(min(squares, operator_norm(matrix, "linf") * operator_norm(matrix, "l1")))
+    squares = sum(v * v for row in matrix.rows for v in row.values()) * TWO ** (2 * matrix.exponent)
+    n, d = min(squares, operator_norm(matrix, "linf") * operator_norm(matrix, "l1")).as_integer_ratio()
+    return Fraction(isqrt(n * d << 256) + 1, d << 128) if n else ZERO  # the root, rounded up
 
 
-def path_sum(problem: Problem, norm: str) -> Fraction:
-    step, n = abs(problem.A).scaled(largest_slopes(problem.lower, problem.upper)), problem.inputs
-    total = Matrix([{} for _ in problem.C.rows], n)
-    paths = abs(problem.C)  # all paths of one length, then of the next
-    while any(paths.rows):
-        total += Matrix([{j: v for j, v in row.items() if j < n} for row in paths.rows], n, paths.exponent)
-        inner = [{j - n: v for j, v in row.items() if j >= n} for row in paths.rows]
-        paths = Matrix(inner, len(step.rows), paths.exponent) @ step
-    return operator_norm(total, norm)
-
-
-def product(lines: Lines, network: Network, ranges: Ranges, W: Matrix, norm: str) -> Fraction:
-    given = {}
-    for _ in range(lines.count("norms")):
-        i, k, number, exponent = lines.integers("norm", 4)
-        node = network.nodes[i] if 0 <= i < len(network.nodes) else None
-        valid = norm == "l2" and isinstance(node, Affine) and 0 <= k < len(node.inputs) and number >= 0
-        lines.require(valid, "a norm is given for a matrix that is not there or needs none, or it is negative")
-        assert isinstance(node, Affine)
-        given[i, k] = number * lines.power(exponent)
-        matrix = node.inputs[k][1]
-        side = matrix if len(matrix.rows) <= matrix.width else matrix.transpose()
-        check_semidefinite(lines, diagonal([given[i, k] ** 2] * len(side.rows)) + -side @ side.transpose())
-    numbers: list[Fraction] = []
-    for i, node in enumerate(network.nodes):
-        if isinstance(node, Input):
-            numbers.append(ONE)
-        elif isinstance(node, Affine):
-            norms = [given[i, k] if (i, k) in given else operator_norm(m, norm) for k, (_, m) in enumerate(node.inputs)]
-            numbers.append(sum((v * numbers[source] for v, (source, _) in zip(norms, node.inputs, strict=True)), ZERO))
+def product(lines: Lines, network: Network, ranges: Slopes, W: Matrix) -> Fraction:
+    """For l2."""
+    numbers = [ONE]
+    for i, node in enumerate(network.nodes[1:], start=1):
+        if node.functions:
+            numbers.append(max(max(-low, high) for low, high in ranges[i]) * numbers[node.source])
         else:
-            numbers.append(max(largest_slopes(*ranges[i])) * numbers[node.source])
-    return operator_norm(W, norm) * numbers[-1]
+            numbers.append(sum((spectral_norm(lines, matrix) * numbers[s] for s, matrix in node.inputs), ZERO))
+    return operator_norm(W, "l2") * numbers[-1]
 
 
-def products(lines: Lines, problem: Problem) -> tuple[Fraction, Leftovers]:
-    """The bound, and the monomials that are left over."""
+def spectral_norm(lines: Lines, matrix: Matrix) -> Fraction:
+    """The bound that is given, once it is proved; if that is 0, the simple one."""
+    (given,) = lines.numbers("norm", 1, least=0)
+    if given == 0:
+        return operator_norm(matrix, "l2")
+    side = matrix if len(matrix.rows) <= matrix.width else matrix.transpose()
+    squares = Matrix.of([{i: given**2} for i in range(len(side.rows))], len(side.rows))
+    check_semidefinite(lines, squares - side @ side.transpose())
+    return given
+
+
+def products(lines: Lines, problem: Problem) -> Amounts:
+    """The constant of the bound, and the monomials that are left over."""
     rows, width = len(problem.C.rows), problem.C.width
     require(rows == 1 or problem.inputs == 1, "products bound a single row, or a single input", "rejected")
     width += rows if rows > 1 else 0  # every row has a variable
-    (exponent,) = lines.exponents("grid", 1)
+    (unit,) = lines.numbers("unit", 1, least=0)
     sums: dict[tuple[int, ...], int] = {}
     for _ in range(lines.count("sets")):
         size, *values = lines.integers("set")
-        lines.require(0 <= size <= LARGEST_SET, f"a set of {size} variables; {LARGEST_SET} are allowed", "limits exceeded")
+        fits = 0 <= size <= len(values) == size + 2**size
+        lines.require(fits, "'set' is a size, as many variables, and a multiplier for each product")
         variables, coefficients = values[:size], values[size:]
-        lines.require(len(coefficients) == 2**size, "'set' is a size, as many variables, and a multiplier for each product")
         lines.require(min(coefficients) >= 0, "a multiplier is negative")
         distinct = len(set(variables)) == size and all(0 <= v < width for v in variables)
         lines.require(distinct, "a variable occurs twice in a set, or is not there")
@@ -180,88 +137,74 @@ def products(lines: Lines, problem: Problem) -> tuple[Fraction, Leftovers]:
                 sums[monomial] = sums.get(monomial, 0) + coefficient
     q = polynomial(problem)
     for monomial, value in sums.items():
-        q[monomial] = q.get(monomial, ZERO) + value * power(exponent)
+        q[monomial] = q.get(monomial, ZERO) + value * unit
     constant = q.pop((), ZERO)
-    left = [(f"monomial {monomial}", value) for monomial, value in q.items() if value > 0]
-    return constant + sum((value for _, value in left), ZERO), left
+    return [("constant", constant), *((f"monomial {monomial}", value) for monomial, value in q.items() if value > 0)]
 
 
 def polynomial(problem: Problem) -> Polynomial:
     """C x in the variables of [0, 1]: t = 2 x - 1, s = l + (u - l) x; for several rows r.C x, with r = 2 x - 1 and t = 1."""
     n, width, rows = problem.inputs, problem.C.width, len(problem.C.rows)
-    needed = {j for row in problem.C.rows for j in row}
-    for a in range(width - 1, n - 1, -1):
-        needed.update(problem.A.rows[a - n] if a in needed else ())
-    one: Polynomial = {(): ONE}
-    x = [_times(one, -ONE, 2 * ONE, j) for j in range(n)] if rows == 1 else [one]
-    count = 0
-    for a, low, high in zip(range(n, width), problem.lower, problem.upper, strict=True):
-        x.append(_times(_combination(problem.A, a - n, x), low, high - low, a) if a in needed else {})
-        count += len(x[-1])
-        require(count <= MOST_MONOMIALS, f"the polynomial has more than {MOST_MONOMIALS} monomials", "limits exceeded")
+    x: list[Polynomial] = [{(): -ONE, (j,): TWO} for j in range(n)] if rows == 1 else [{(): ONE}]
+    for a in range(n, width):
+        x.append(_product(problem.A, a, x, *problem.slopes[a], a))
     if rows == 1:
-        return _combination(problem.C, 0, x)
-    signed = [_times(_combination(problem.C, k, x), -ONE, 2 * ONE, width + k) for k in range(rows)]
-    return _combination(Matrix([dict.fromkeys(range(rows), 1)], rows), 0, signed)
+        return _product(problem.C, 0, x, ONE, ONE, width)
+    signed = [_product(problem.C, k, x, -ONE, ONE, width + k) for k in range(rows)]
+    return _product(Matrix([dict.fromkeys(range(rows), 1)], rows), 0, signed, ONE, ONE, width)
 
 
-def _times(factor: Polynomial, base: Fraction, slope: Fraction, variable: int) -> Polynomial:
-    """(base + slope x) times a polynomial in earlier variables."""
-    result = {monomial: base * value for monomial, value in factor.items() if base}
-    result.update({(*monomial, variable): slope * value for monomial, value in factor.items() if slope})
+def _product(matrix: Matrix, i: int, x: Sequence[Polynomial], low: Fraction, high: Fraction, variable: int) -> Polynomial:
+    """Row i of the matrix times x, times low + (high - low) times a variable that comes after all of theirs."""
+    total: Polynomial = {}
+    unit = TWO**matrix.exponent
+    for j, v in matrix.rows[i].items():
+        weight = v * unit
+        for monomial, value in x[j].items():
+            total[monomial] = total.get(monomial, ZERO) + weight * value
+    result = {monomial: low * value for monomial, value in total.items() if low}
+    result.update({(*monomial, variable): (high - low) * value for monomial, value in total.items() if low < high})
     return result
 
 
-def _combination(matrix: Matrix, i: int, x: Sequence[Polynomial]) -> Polynomial:
-    """Row i of the matrix times x."""
-    total: Polynomial = {}
-    for j, v in matrix.rows[i].items():
-        weight = v * power(matrix.exponent)
-        for monomial, value in x[j].items():
-            total[monomial] = total.get(monomial, ZERO) + weight * value
-    return total
-
-
-def sdp(lines: Lines, problem: Problem, groups: Sequence[int], norm: str) -> Fraction:
-    """`groups`: the number of variables of every node, one line of tau each."""
+def sdp(lines: Lines, problem: Problem, norm: str) -> Fraction:
     n, rows, width = problem.inputs, len(problem.C.rows), problem.C.width
-    mu, delta = lines.multipliers("mu", rows), lines.multipliers("delta", n)
-    tau = [value for size in groups for value in lines.multipliers("tau", size)]
-    neurons = Matrix([{n + a: 1} for a in range(width - n)], width)
-    below, above = (neurons + -problem.A.scaled(ends) for ends in (problem.lower, problem.upper))
-    half = below.transpose() @ above.scaled(tau)
-    twice = stack(half + half.transpose(), -problem.C)
-    S = Matrix(twice.rows, width + rows, twice.exponent - 1) + diagonal([*delta, *[ZERO] * (width - n), *mu])
+    mu, delta, tau = (lines.numbers(*line, least=0) for line in (("mu", rows), ("delta", n), ("tau", width - n)))
+    order, diagonal = width + rows, [*delta, *[ZERO] * (width - n), *mu]
+    one = Matrix([{a: 1} for a in range(width)], order)
+    below, above = (one - problem.A.scaled(ends) for ends in zip(*problem.slopes, strict=True))
+    half = below.transpose() @ above.scaled([ZERO] * n + tau)
+    twice = half + half.transpose() + Matrix([{}] * width + problem.C.rows, order, problem.C.exponent)
+    S = Matrix(twice.rows, order, twice.exponent - 1) + Matrix.of([{i: v} for i, v in enumerate(diagonal)], order)
     check_semidefinite(lines, S)
     cost = sum(delta, ZERO) if norm == "linf" else max(delta, default=ZERO)
-    return cost + (sum(mu, ZERO) if norm == "l1" else max(mu))
+    return cost + (sum(mu, ZERO) if norm == "l1" else max(mu, default=ZERO))
 
 
 def check_semidefinite(lines: Lines, S: Matrix) -> None:
     """Read D and L, and reject unless D S D - L L^T is diagonally dominant. Only the lower triangle of S is used."""
-    order = len(S.rows)
-    scale = lines.exponents("scale", order)
-    (factor_exponent,) = lines.exponents("factor", 1)
-    rows = []
+    order, L = len(S.rows), list[list[int]]()
+    D, exponent = align(lines.numbers("scale", order, least=1))
     for i in range(order):
-        start, *entries = lines.integers("row")
-        valid = 0 <= start <= i and len(entries) == i + 1 - start
-        lines.require(valid, f"row {i} of a factor is a column and the entries from there to {i}")
-        rows.append([0] * start + entries)
-    exponent = min(S.exponent + 2 * min(scale), 2 * factor_exponent)
+        entries = lines.integers("row")
+        lines.require(len(entries) <= i + 1, f"row {i} of a factor has at most {i + 1} entries")
+        L.append([0] * (i + 1 - len(entries)) + entries)
+    shift = S.exponent + 2 * exponent
+    common = min(shift, 0)
     margin = [0] * order  # the diagonal entry less the absolute values of the others
-    for i, squares in enumerate(gram_rows(rows)):
-        for j, value in enumerate(squares):
-            scaled = S.rows[i].get(j, 0) << (S.exponent + scale[i] + scale[j] - exponent)
-            difference = scaled - (value << (2 * factor_exponent - exponent))
-            if i == j:
-                margin[i] += difference
-            elif difference:
-                margin[i] -= abs(difference)
-                margin[j] -= abs(difference)
+    for begin in range(0, order, BLOCK):
+        for i, squares in enumerate(inner_products(L[begin : begin + BLOCK], L[: begin + BLOCK]), begin):
+            for j, value in enumerate(squares[: i + 1]):
+                difference = (D[i] * S.rows[i].get(j, 0) * D[j] << shift - common) - (value << -common)
+                if i == j:
+                    margin[i] += difference
+                else:
+                    margin[i] -= abs(difference)
+                    margin[j] -= abs(difference)
     worst = min(range(order), key=margin.__getitem__)
-    lack = f"row {worst} of {order} lacks {decimal(-margin[worst] * power(exponent))} on its diagonal"
-    require(margin[worst] >= 0, f"a matrix is not proved positive semidefinite: {lack}", "rejected")
+    lack = -margin[worst] * TWO ** (common - 2 * exponent) / D[worst] ** 2
+    reason = f"a matrix is not proved positive semidefinite: row {worst} of {order} lacks {decimal(lack)} on its diagonal"
+    require(margin[worst] >= 0, reason, "rejected")
 
 
 @dataclass(frozen=True)
@@ -279,81 +222,61 @@ def check(network: Network, data: bytes) -> Claim:
     """The claim that the certificate proves; raises a Failure if it does not."""
     lines = Lines(data)
     lines.word("lipopt-certificate", ["1"])
-    digest = lines.rest("network").decode("latin-1")
-    lines.require(re.fullmatch("[0-9a-f]{64}", digest) is not None, "'network' is followed by 64 hexadecimal digits")
+    digest = lines.rest("network")
     require(digest == network.sha256, f"the certificate is for {digest}, the file is {network.sha256}", "network mismatch")
     norm = lines.word("norm", ["linf", "l2", "l1"])
-    rows = [lines.pairs("weights", network.nodes[-1].size) for _ in range(lines.count("outputs"))]
+    rows, n = [lines.row(network.nodes[-1].size) for _ in range(lines.count("outputs"))], network.nodes[0].size
     lines.require(rows != [], "there are no outputs")
-    box, n = None, network.nodes[0].size
+    box, relaxations = None, dict[int, Bounds]()
     if lines.word("domain", ["space", "box"]) == "box":
         box = lines.numbers("lower", n), lines.numbers("upper", n)
-    number, exponent = lines.integers("bound", 2)
-    claim = Claim(network, norm, rows, box, number * lines.power(exponent))
-    relaxations: dict[int, Bounds] = {}
-    for _ in range(lines.count("relaxations")):
-        (i,) = lines.integers("relaxation", 1)
-        lines.require(box is not None, "relaxations belong to a box")
-        size = _activation(lines, network, i, relaxations).size
-        relaxations[i] = lines.numbers("below", size), lines.numbers("above", size)
+        if lines.word("relaxations", ["none", "all"]) == "all":
+            sizes = {i: node.size for i, node in network.activations}
+            relaxations = {i: (lines.numbers("below", size), lines.numbers("above", size)) for i, size in sizes.items()}
+    (bound,) = lines.numbers("bound", 1)
+    claim = Claim(network, norm, rows, box, bound)
     ranges = slope_ranges(network, box, relaxations)
-    covered: list[tuple[list[int], list[int]]] = []
+    rows_left, inputs_left = set(range(len(rows))), set(range(n))
     for part in range(lines.count("parts")):
-        chosen, inputs, obtained, leftovers = _part(lines, claim, ranges)
-        covered.append((chosen, inputs))
-        largest = sorted((pair for pair in leftovers if pair[1] > 0), key=lambda pair: -pair[1])[:SHOWN]
-        shown = "; ".join(f"{name}: {decimal(value)}" for name, value in largest)
-        reason = f"claimed {decimal(claim.bound)}, obtained {decimal(obtained)} in part {part}"
-        require(obtained <= claim.bound, reason + (f"; largest leftovers: {shown}" if shown else ""), "rejected")
-    whole_rows = all(len(chosen) == len(rows) for chosen, _ in covered) or norm == "linf"
-    whole_inputs = all(len(inputs) == n for _, inputs in covered) or norm == "l1"
-    every_row = len({k for chosen, _ in covered for k in chosen}) == len(rows)
-    every_input = len({j for _, inputs in covered for j in inputs}) == n
-    require(whole_rows and whole_inputs and every_row and every_input, "the parts do not cover the claim", "rejected")
-    position = lines.position
-    ends = lines.integers("end", 1) == [position] and lines.position == len(lines.lines)
-    lines.require(ends, f"the file ends with 'end {position}'")
+        chosen, inputs = lines.indices("rows", len(rows)), lines.indices("inputs", n)
+        whole = (norm == "linf" or len(chosen) == len(rows)) and (norm == "l1" or len(inputs) == n)
+        require(whole, f"part {part} has some rows or inputs only, which proves nothing in this norm", "rejected")
+        amounts = _part(lines, claim, ranges, chosen, inputs)
+        obtained = sum((amount for _, amount in amounts), ZERO)
+        shown = sorted(((amount, name) for name, amount in amounts if amount), reverse=True)[:SHOWN]
+        reason = f"claimed {decimal(bound)}, obtained {decimal(obtained)} in part {part}: "
+        reason += "; ".join(f"{name}: {decimal(amount)}" for amount, name in shown)
+        require(obtained <= bound, reason, "rejected")
+        rows_left -= set(chosen)
+        inputs_left -= set(inputs)
+    require(not rows_left and not inputs_left, "the parts do not cover the claim", "rejected")
+    before = lines.position
+    ends = lines.integers("end", 1) == [before] and lines.position == len(lines.lines) - 1
+    lines.require(ends, f"the file ends with 'end {before}'")
     return claim
 
 
-def _activation(lines: Lines, network: Network, i: int, before: Iterable[int]) -> Activation:
-    node = network.nodes[i] if 0 <= i < len(network.nodes) else None
-    lines.require(isinstance(node, Activation) and i > max(before, default=0), "expected an activation node, in ascending order")
-    assert isinstance(node, Activation)
-    return node
-
-
-def _part(lines: Lines, claim: Claim, ranges: Ranges) -> tuple[list[int], list[int], Fraction, Leftovers]:
-    """The part's rows and inputs, the bound it proves, and what is left over."""
-    chosen = lines.indices("part", len(claim.rows))
-    lines.require(len(chosen) in (1, len(claim.rows)), "a part has one row or all")
-    inputs = lines.indices("inputs", claim.network.nodes[0].size)
-    kept: dict[int, Variables] = {}
-    for _ in range(lines.count("variables")):
-        centered = lines.next_is("centered ")
-        i, *indices = lines.integers("centered" if centered else "neurons")
-        size = _activation(lines, claim.network, i, kept).size
-        kept[i] = lines.counted(indices, size), centered
-    W = sparse_rows([claim.rows[k] for k in chosen], claim.network.nodes[-1].size)
-    problem = build_problem(claim.network, ranges, W, inputs, kept)
-    terms = lines.count("terms")
-    lines.require(terms == 1 or (terms > 1 and len(chosen) == 1), "a part has a term, and one alone if it has several rows")
-    obtained, leftovers, rest = problem.slack, [("neurons that are not listed", problem.slack)], problem.C
-    for term in range(terms):
-        objective = rest
-        if term < terms - 1:
-            objective = sparse_rows([lines.pairs("functional", rest.width)], rest.width)
-            rest = rest + -objective
+def _part(lines: Lines, claim: Claim, ranges: Slopes, chosen: list[int], inputs: list[int]) -> Amounts:
+    """What adds up to the bound that the part proves."""
+    network, norm = claim.network, claim.norm
+    kept = {}
+    for i, node in network.activations:
+        kept[i] = lines.indices("neurons", node.size), lines.word("form", ["plain", "centered"]) == "centered"
+    W = Matrix.of([claim.rows[k] for k in chosen], network.nodes[-1].size)
+    problem, slack = build_problem(network, ranges, W, inputs, kept)
+    amounts, rest, splits = [("neurons that are not listed", slack)], problem.C, lines.count("splits")
+    for split in range(splits + 1):
+        objective = rest if split == splits else Matrix.of([lines.row(rest.width) for _ in chosen], rest.width)
+        rest = rest - objective
         here = replace(problem, C=objective)
-        rule = lines.word("rule", ["path-sum", "products", "sdp", "product"][: 4 if terms == 1 else 3])
+        rule = lines.word("rule", ["path-sum", "product", "products", "sdp"])
         if rule == "path-sum":
-            obtained += path_sum(here, claim.norm)
+            amounts.append((rule, operator_norm(path_sums(here), norm)))
         elif rule == "sdp":
-            obtained += sdp(lines, here, [len(places) for places, _ in kept.values()], claim.norm)
-        elif rule == "product":  # bounds the objective as a whole
-            obtained += product(lines, claim.network, ranges, W, claim.norm)
+            amounts.append((rule, sdp(lines, here, norm)))
+        elif rule == "products":
+            amounts += products(lines, here)
         else:
-            bound, left = products(lines, here)
-            obtained += bound
-            leftovers += left
-    return chosen, inputs, obtained, leftovers
+            lines.require(splits == 0 and norm == "l2", "the rule 'product' is for l2, and bounds the objective as a whole")
+            amounts.append((rule, product(lines, network, ranges, W)))
+    return amounts

@@ -5,11 +5,10 @@ The one optional dependency is used here: python-flint multiplies integer matric
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from decimal import ROUND_CEILING, Context, Decimal
 from fractions import Fraction
-from math import isqrt
 from operator import mul
 
 try:
@@ -18,20 +17,14 @@ except ImportError:
     flint = None
 
 VERDICTS = {"verified": 0, "rejected": 1, "malformed": 2, "network mismatch": 3, "limits exceeded": 4, "internal error": 70}
-MOST_ENTRIES = 50_000_000  # of a matrix
-FLINT_FROM = 100_000  # multiplications from which converting to flint's matrices pays
-BLOCK = 256  # rows of a product that are held at a time
-ZERO, ONE = Fraction(0), Fraction(1)
+DENSE_FROM, DENSE_SHARE = 100_000, 4  # from so many products of numbers, one in so many not zero, matrices count as dense
+ZERO, ONE, TWO = Fraction(0), Fraction(1), Fraction(2)
 
 Vector = list[Fraction]
 
 
 class Failure(Exception):  # noqa: N818
-    """A verdict other than "verified", and the reason."""
-
-    def __init__(self, verdict: str, reason: str) -> None:
-        super().__init__(reason)
-        self.verdict, self.code = verdict, VERDICTS[verdict]
+    """Two arguments: a verdict other than "verified", and the reason."""
 
 
 def require(condition: bool, reason: str, verdict: str = "malformed") -> None:
@@ -47,6 +40,12 @@ class Matrix:
     width: int
     exponent: int = 0
 
+    @staticmethod
+    def of(rows: Sequence[Mapping[int, Fraction]], width: int) -> Matrix:
+        integers, exponent = align([value for row in rows for value in row.values()])
+        values = iter(integers)
+        return Matrix([{j: next(values) for j in row} for row in rows], width, exponent)
+
     def __add__(self, other: Matrix) -> Matrix:
         exponent = min(self.exponent, other.exponent)
         rows = [{j: v << (self.exponent - exponent) for j, v in row.items()} for row in self.rows]
@@ -55,20 +54,19 @@ class Matrix:
                 row[j] = row.get(j, 0) + (v << (other.exponent - exponent))
         return Matrix(rows, self.width, exponent)
 
-    def __neg__(self) -> Matrix:
-        return self.scaled([-ONE] * len(self.rows))
+    def __sub__(self, other: Matrix) -> Matrix:
+        return self + other.scaled([-ONE] * len(other.rows))
 
     def __abs__(self) -> Matrix:
         return Matrix([{j: abs(v) for j, v in row.items()} for row in self.rows], self.width, self.exponent)
 
     def __matmul__(self, other: Matrix) -> Matrix:
         work, size = sum(len(other.rows[k]) for row in self.rows for k in row), len(self.rows) * other.width
-        require(min(work, size) <= MOST_ENTRIES, f"a matrix product with {size} entries", "limits exceeded")
-        if flint is not None and work > FLINT_FROM and size * self.width < 20 * work:
-            product = flint.fmpz_mat(self.dense()) * flint.fmpz_mat(other.dense())
-            rows = [{j: int(v) for j, v in enumerate(row) if v} for row in product.table()]
+        rows: list[dict[int, int]] = [{} for _ in self.rows]
+        if work > DENSE_FROM and size * self.width < DENSE_SHARE * work:
+            products = inner_products(self.dense(), other.transpose().dense())
+            rows = [{j: v for j, v in enumerate(row) if v} for row in products]
         else:
-            rows = [{} for _ in self.rows]
             for total, row in zip(rows, self.rows, strict=True):
                 for k, v in row.items():
                     for j, w in other.rows[k].items():
@@ -85,6 +83,10 @@ class Matrix:
     def dense(self) -> list[list[int]]:
         return [[row.get(j, 0) for j in range(self.width)] for row in self.rows]
 
+    def first(self, height: int, width: int) -> Matrix:
+        """The first rows and columns."""
+        return Matrix([{j: v for j, v in row.items() if j < width} for row in self.rows[:height]], width, self.exponent)
+
     def scaled(self, factors: Sequence[Fraction]) -> Matrix:
         """Row i times factors[i]."""
         integers, exponent = align(factors)
@@ -100,50 +102,28 @@ class Matrix:
     def times(self, positive: Sequence[Fraction], negative: Sequence[Fraction] | None = None) -> Vector:
         """Every row times x; times(low, high) is the minimum over low <= x <= high, times(high, low) the maximum."""
         products = self.by_sign(positive, positive if negative is None else negative)
-        return [sum(row.values()) * power(products.exponent) for row in products.rows]
+        unit = TWO**products.exponent
+        return [sum(row.values()) * unit for row in products.rows]
 
 
-def stack(top: Matrix, bottom: Matrix) -> Matrix:
-    above = Matrix(top.rows + [{}] * len(bottom.rows), top.width, top.exponent)
-    return above + Matrix([{}] * len(top.rows) + bottom.rows, top.width, bottom.exponent)
+def inner_products(left: list[list[int]], right: list[list[int]]) -> list[list[int]]:
+    """Every row of the one with every row of the other; shorter rows go on with zeros."""
+    if flint is None:
+        return [[sum(map(mul, a, b)) for b in right] for a in left]
+    width = max(map(len, left + right))
+    a, b = (flint.fmpz_mat([row + [0] * (width - len(row)) for row in rows]) for rows in (left, right))
+    return [[int(v) for v in row] for row in (a * b.transpose()).table()]
 
 
-def diagonal(values: Sequence[Fraction]) -> Matrix:
-    return Matrix([{i: 1} for i in range(len(values))], len(values)).scaled(values)
-
-
-def power(exponent: int) -> Fraction:
-    """2^exponent."""
-    return Fraction(1 << exponent) if exponent >= 0 else Fraction(1, 1 << -exponent)
-
-
-def align(values: Sequence[Fraction]) -> tuple[list[int], int]:
+def align(values: Sequence[Fraction | float]) -> tuple[list[int], int]:
     """Integers and one exponent for numbers whose denominators are powers of two."""
-    if any(v.denominator & (v.denominator - 1) for v in values):
+    ratios = [v.as_integer_ratio() for v in values]
+    common = max((d for _, d in ratios), default=1)
+    if any(common % d for _, d in ratios) or common & (common - 1):
         raise ArithmeticError("a denominator is not a power of two")
-    bits = max((v.denominator.bit_length() - 1 for v in values), default=0)
-    return [v.numerator * ((1 << bits) // v.denominator) for v in values], -bits
-
-
-def root_up(x: Fraction) -> Fraction:
-    """A number >= sqrt(x), by at most 2^-64 relative."""
-    shift = 128 + max(0, x.denominator.bit_length() - x.numerator.bit_length())
-    return Fraction(isqrt((x.numerator << 2 * shift) // x.denominator) + 1, 1 << shift) if x else x
+    return [n * (common // d) for n, d in ratios], 1 - common.bit_length()
 
 
 def decimal(x: Fraction) -> str:
     """Twelve digits, rounded up."""
     return str(Context(prec=12, rounding=ROUND_CEILING).divide(Decimal(x.numerator), Decimal(x.denominator)))
-
-
-def gram_rows(rows: Sequence[list[int]]) -> Iterator[list[int]]:
-    """The lower triangle of L L^T, row by row. Row i of L has i + 1 entries."""
-    if flint is None:
-        for i, row in enumerate(rows):
-            yield [sum(map(mul, row, other)) for other in rows[: i + 1]]
-        return
-    full = [row + [0] * (len(rows) - len(row)) for row in rows]
-    for begin in range(0, len(rows), BLOCK):
-        product = flint.fmpz_mat(full[begin : begin + BLOCK]) * flint.fmpz_mat(full[: begin + BLOCK]).transpose()
-        for i, row in enumerate(product.table(), begin):
-            yield [int(v) for v in row[: i + 1]]

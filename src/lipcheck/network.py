@@ -1,50 +1,34 @@
 """The network file: safetensors with the graph as JSON in its metadata. Floats become fractions or integer ratios, exactly;
 NaN and infinity have none, which is an error."""
 
-from __future__ import annotations
-
 import hashlib
 import json
-import re
-import sys
-from array import array
+import struct
+from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from math import inf, prod
-from typing import Any, TypeAlias
+from math import inf, isinf, prod
+from typing import Any
 
-from .exact import Failure, Matrix, Vector, require
+from .exact import Failure, Matrix, align, require
 from .functions import KINDS, Function
 
 FORMAT = "lipopt-network-1"
-MOST_NEURONS = 1_000_000  # of a node
 TYPES = {"F32": "f", "F64": "d", "I32": "i", "I64": "q"}
-HEXADECIMAL = re.compile(r"-?0x[01]\.[0-9a-f]{1,13}p[+-]\d{1,4}")
+
+Tensors = dict[str, tuple[list[int], list[Any]]]  # shapes and entries
 
 
 @dataclass(frozen=True)
-class Input:
-    size: int
-    kind = "input"
+class Node:
+    """The input; or an affine node, with inputs and a bias; or an activation, with a source and functions."""
 
-
-@dataclass(frozen=True)
-class Affine:
-    size: int
-    inputs: list[tuple[int, Matrix]]  # source and matrix
-    bias: Vector
-    kind = "affine"
-
-
-@dataclass(frozen=True)
-class Activation:
-    size: int
-    source: int
     kind: str
-    functions: list[Function]  # one a neuron
-
-
-Node: TypeAlias = Input | Affine | Activation
+    size: int
+    inputs: Sequence[tuple[int, Matrix]] = ()  # sources and matrices
+    bias: Sequence[Fraction] = ()
+    source: int = 0
+    functions: Sequence[Function] = ()  # one a neuron
 
 
 @dataclass(frozen=True)
@@ -52,8 +36,9 @@ class Network:
     nodes: list[Node]
     sha256: str
 
-
-Tensors = dict[str, tuple[list[int], "array[Any]"]]  # shapes and entries
+    @property
+    def activations(self) -> list[tuple[int, Node]]:
+        return [(i, node) for i, node in enumerate(self.nodes) if node.functions]
 
 
 def read_network(data: bytes) -> Network:
@@ -64,8 +49,8 @@ def read_network(data: bytes) -> Network:
         require(graph["format"] == FORMAT and graph["nodes"], f"the network has no nodes, or its format is not {FORMAT}")
         for i, entry in enumerate(graph["nodes"]):
             nodes.append(_node(i, entry, nodes, tensors))
-            require(0 < nodes[i].size <= MOST_NEURONS, f"node {i} is empty or has over {MOST_NEURONS} entries", "limits exceeded")
-    except (KeyError, TypeError, ValueError, AttributeError, RecursionError, ArithmeticError) as error:
+            require(nodes[i].size > 0, f"node {i} is empty")
+    except (KeyError, TypeError, ValueError, AttributeError, RecursionError, ArithmeticError, struct.error) as error:
         raise Failure("malformed", f"the network file is not valid: {type(error).__name__} {error}") from None
     return Network(nodes, hashlib.sha256(data).hexdigest())
 
@@ -81,27 +66,14 @@ def _json(text: bytes | str) -> Any:
 def _open(data: bytes) -> tuple[Tensors, str]:
     """The tensors of a safetensors file, and the document in its metadata."""
     start = 8 + int.from_bytes(data[:8], "little")
-    require(8 <= start <= len(data), "the network file is truncated")
-    header, place = _json(data[8:start]), start
+    header = _json(data[8:start])
     document = header.pop("__metadata__")["lipopt"]
     tensors: Tensors = {}
-    for name, entry in sorted(header.items(), key=lambda item: [_count(n) for n in item[1]["data_offsets"]]):
-        (begin, end), shape = entry["data_offsets"], [_count(n) for n in entry["shape"]]
-        values = array(TYPES[entry["dtype"]])
-        fits = (start + begin, end - begin) == (place, prod(shape) * values.itemsize)
-        require(fits, f"tensor '{name}' does not fit its place in the file")
-        values.frombytes(data[place : start + end])
-        if sys.byteorder == "big":
-            values.byteswap()
-        tensors[name] = shape, values
-        place = start + end
-    require(place == len(data), "the tensors do not fill the network file")
+    for name, entry in header.items():
+        shape, (begin, end) = [_count(n) for n in entry["shape"]], [_count(n) for n in entry["data_offsets"]]
+        layout = f"<{prod(shape)}{TYPES[entry['dtype']]}"
+        tensors[name] = shape, list(struct.unpack(layout, data[start + begin : start + end]))
     return tensors, document
-
-
-def _entries(tensors: Tensors, name: str, types: str) -> list[Any]:
-    require(tensors[name][1].typecode in types, f"the type of tensor '{name}' is wrong")
-    return tensors[name][1].tolist()
 
 
 def _count(value: Any, below: float = inf) -> int:
@@ -110,62 +82,53 @@ def _count(value: Any, below: float = inf) -> int:
 
 
 def _node(i: int, entry: dict[str, Any], before: list[Node], tensors: Tensors) -> Node:
-    require((entry["op"] == "input") == (i == 0), "the first node of a network, and no other, is its input")
-    if entry["op"] == "input":
-        return Input(prod(_count(n) for n in entry["shape"]))
-    if entry["op"] == "affine":
-        bias = [Fraction(v) for v in _entries(tensors, f"{i}.bias", "fd")]
+    op, kind = entry["op"], entry.get("kind")
+    require((op == "input") == (i == 0), "the first node of a network, and no other, is its input")
+    if op == "input":
+        return Node("input", prod(_count(n) for n in entry["shape"]))
+    if op == "affine":
+        bias = [Fraction(v) for v in tensors[f"{i}.bias"][1]]
         sources = [_count(source, i) for source in entry["sources"]]
         once = len(set(sources)) == len(sources) and tensors[f"{i}.bias"][0] == [len(bias)]
         require(once, f"node {i} names a source twice, or its bias is not a vector")
         pairs = enumerate(zip(sources, entry["layouts"], strict=True))
         inputs = [(s, _matrix(f"{i}.{k}", len(bias), before[s].size, layout, tensors)) for k, (s, layout) in pairs]
-        return Affine(len(bias), inputs, bias)
-    require(entry["op"] == "activation" and entry["kind"] in KINDS, f"node {i} is of a kind that is not known")
+        return Node("affine", len(bias), inputs, bias)
+    require(op == "activation" and kind in KINDS, f"node {i} is of a kind that is not known")
     source = _count(entry["source"], i)
-    return Activation(before[source].size, source, entry["kind"], _functions(i, entry, before[source].size, tensors))
+    size = before[source].size
+    return Node(str(kind), size, source=source, functions=_functions(i, entry, size, tensors))
 
 
 def _matrix(prefix: str, height: int, width: int, layout: str, tensors: Tensors) -> Matrix:
     if layout == "dense":
-        data = f"{prefix}.dense"
-        require(tensors[data][0] == [height, width], f"the matrix {prefix} does not fit its nodes")
+        shape, values = tensors[f"{prefix}.dense"]
+        require(shape == [height, width], f"the matrix {prefix} does not fit its nodes")
         starts, columns = list(range(0, height * width + 1, width)), list(range(width)) * height
     else:
-        data = f"{prefix}.data"
-        starts, columns = (_entries(tensors, f"{prefix}.{name}", "iq") for name in ("indptr", "indices"))
-    ratios = [value.as_integer_ratio() for value in _entries(tensors, data, "fd")]  # denominators are powers of two
-    valid = len(starts) == height + 1 and starts[0] == 0 and starts[-1] == len(ratios) == len(columns)
-    valid = valid and starts == sorted(starts) and all(0 <= j < width for j in columns)
+        values, starts, columns = (tensors[f"{prefix}.{name}"][1] for name in ("data", "indptr", "indices"))
+    valid = len(starts) == height + 1 and starts[0] == 0 and starts[-1] == len(values) == len(columns)
+    valid = valid and starts == sorted(starts) and all(0 <= j < width and type(j) is int for j in columns)
     require(valid, f"the matrix {prefix} is inconsistent")
-    common = max((d for _, d in ratios), default=1)
+    integers, exponent = align(values)
     rows: list[dict[int, int]] = [{} for _ in range(height)]
     for row, begin, end in zip(rows, starts, starts[1:], strict=False):
-        for j, (n, d) in zip(columns[begin:end], ratios[begin:end], strict=True):
+        for j, n in zip(columns[begin:end], integers[begin:end], strict=True):
             if n:
-                row[j] = row.get(j, 0) + n * (common // d)
-    return Matrix(rows, width, 1 - common.bit_length())
+                row[j] = row.get(j, 0) + n
+    return Matrix(rows, width, exponent)
 
 
 def _functions(i: int, entry: dict[str, Any], size: int, tensors: Tensors) -> list[Function]:
-    """The activation of every neuron; parameters are numbers or arrays."""
-    names, build = KINDS[entry["kind"]]
-    require(sorted([*entry["numbers"], *entry["arrays"]]) == sorted(names), f"the parameters of node {i} are not {names}")
-    columns: list[Vector] = []
+    """The activation of every neuron; parameters are numbers or arrays, and the ends of clip may be infinite."""
+    kind, numbers, columns = entry["kind"], entry["numbers"], list[list[Any]]()
+    names, build = KINDS[kind]
+    require(sorted([*numbers, *entry["arrays"]]) == sorted(names), f"the parameters of node {i} are not {names}")
     for name in names:
-        if name in entry["numbers"]:
-            columns.append([_hexadecimal(name, entry["numbers"][name])] * size)
-        else:
-            columns.append([Fraction(v) for v in _entries(tensors, f"{i}.{name}", "fd")])
-        require(len(columns[-1]) == size, f"parameter '{name}' of node {i} does not have one entry a neuron")
+        column = [float.fromhex(numbers[name])] * size if name in numbers else tensors[f"{i}.{name}"][1]
+        valid = len(column) == size and (name not in numbers or column[0].hex() == numbers[name])
+        require(valid, f"parameter '{name}' of node {i} is not a hexadecimal float, or not one a neuron")
+        columns.append([v if kind == "clip" and isinf(v) else Fraction(v) for v in column])
     parameters = list(zip(*columns, strict=True)) if names else [()] * size
     built = {values: build(*values) for values in set(parameters)}
     return [built[values] for values in parameters]
-
-
-def _hexadecimal(name: str, text: str) -> Any:
-    """The double that C99 writes so, or an infinite end of clip."""
-    if (name, text) in (("low", "-inf"), ("high", "inf")):
-        return float(text)
-    require(HEXADECIMAL.fullmatch(text) is not None, f"{text!r} is not a hexadecimal float")
-    return Fraction(float.fromhex(text))

@@ -1,82 +1,69 @@
 """From a network and a domain to slope ranges and the derivative problem of a part (section 3 of spec/certificate.md)."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
-from .exact import ONE, ZERO, Matrix, Vector, require, stack
-from .functions import FINE, HUGE, Cell, cells, down, offset, slope_range, up
-from .network import Activation, Affine, Input, Network
+from .exact import ONE, ZERO, Matrix, Vector, require
+from .functions import HUGE, Interval, Point, offset, slope_range, up
+from .network import Network, Node
 
 Bounds = tuple[Vector, Vector]  # lower and upper, one a neuron
-Ranges = Mapping[int, Bounds]  # of slopes, by node
+Slopes = Mapping[int, list[Interval]]  # ranges of the slopes of every activation node, one a neuron
+Relaxations = Mapping[int, Bounds]  # slopes of lines below and above its neurons
 Variables = tuple[list[int], bool]  # the neurons of a node that are kept as variables, and whether they are centered
-Relaxations = Mapping[int, Bounds]  # slopes of lines below and above every neuron, by node
 
 
 @dataclass(frozen=True)
 class Problem:
-    """Maximize |C x|, x = (t, z), z_a = s_a y_a, y_a = A_a x, lower_a <= s_a <= upper_a; the slack is added to every bound."""
+    """Maximize |C x|, x = (t, z), z_a = s_a A_a x, the slopes s_a in their ranges. Rows of A that belong to t are zero."""
 
     inputs: int
     A: Matrix
-    lower: Vector
-    upper: Vector
+    slopes: list[Interval]
     C: Matrix
-    slack: Fraction
 
 
-def slope_ranges(network: Network, box: Bounds | None, relaxations: Relaxations) -> Ranges:
+def slope_ranges(network: Network, box: Bounds | None, relaxations: Relaxations) -> Slopes:
     """What is known of the slopes of every activation node."""
     space = [([-HUGE] * node.size, [HUGE] * node.size) for node in network.nodes]
     bounds = space if box is None else node_bounds(network, box, relaxations)
-    activations = [(i, node) for i, node in enumerate(network.nodes) if isinstance(node, Activation)]
-    return {i: _slopes(node, *bounds[node.source]) for i, node in activations}
+    return {i: _slopes(node, *bounds[node.source]) for i, node in network.activations}
 
 
-def _slopes(node: Activation, low: Vector, high: Vector) -> Bounds:
-    pairs = [slope_range(f, a, b) for f, a, b in zip(node.functions, low, high, strict=True)]
-    return [low for low, _ in pairs], [high for _, high in pairs]
+def _slopes(node: Node, low: Vector, high: Vector) -> list[Interval]:
+    return [slope_range(f, a, b) for f, a, b in zip(node.functions, low, high, strict=True)]
 
 
 def node_bounds(network: Network, box: Bounds, relaxations: Relaxations) -> list[Bounds]:
     """Bounds on the values of every node over the box: interval propagation, cut by backward bounds if there are relaxations."""
     require(all(a <= b for a, b in zip(*box, strict=True)), "the box is empty")
-    bounds: list[Bounds] = []
+    bounds = [box]
     lines: dict[int, tuple[Bounds, Bounds]] = {}  # slopes of lines below and above every neuron, and their offsets
-    for i, node in enumerate(network.nodes):
-        if isinstance(node, Input):
-            bounds.append(box)
-        elif isinstance(node, Affine):
+    for i, node in enumerate(network.nodes[1:], start=1):
+        if node.functions:
+            points = [f.points(a, b, f.cells) for f, a, b in zip(node.functions, *bounds[node.source], strict=True)]
+            flat = [ZERO] * node.size, [ZERO] * node.size
+            slopes = relaxations.get(i, flat)
+            lines[i] = slopes, _offsets(points, *slopes)
+            bounds.append(_offsets(points, *flat))
+        else:
             low = _sum(node.bias, *(matrix.times(*bounds[s]) for s, matrix in node.inputs))
             high = _sum(node.bias, *(matrix.times(*reversed(bounds[s])) for s, matrix in node.inputs))
-            rows = _undecided(network, i, low, high) if relaxations else []
-            lows = _backward(network, i, Matrix([{k: 1} for k in rows], node.size), lines, box)
-            highs = _backward(network, i, Matrix([{k: -1} for k in rows], node.size), lines, box)
-            for k, a, b in zip(rows, lows, highs, strict=True):
+            ranges = [_slopes(reader, low, high) for _, reader in network.activations if relaxations and reader.source == i]
+            rows = [k for k, slopes in enumerate(zip(*ranges, strict=True)) if any(a < b for a, b in slopes)]  # or they are known
+            both = Matrix([{k: sign} for sign in (1, -1) for k in rows], node.size)
+            found = _backward(network, i, both, lines, box)
+            for k, a, b in zip(rows, found[: len(rows)], found[len(rows) :], strict=True):
                 low[k], high[k] = max(low[k], a), min(high[k], -b)
-            bounds.append(([down(x, FINE) for x in low], [up(x, FINE) for x in high]))
-        else:
-            parts = [cells(f, lo, hi) for f, lo, hi in zip(node.functions, *bounds[node.source], strict=True)]
-            flat = [ZERO] * node.size
-            slopes = relaxations.get(i, (flat, flat))
-            bounds.append(_offsets(parts, flat, flat))
-            lines[i] = slopes, _offsets(parts, *slopes)
+            bounds.append(([-up(-x) for x in low], [up(x) for x in high]))
     return bounds
 
 
-def _offsets(parts: Sequence[Sequence[Cell]], below: Vector, above: Vector) -> Bounds:
+def _offsets(points: Sequence[Sequence[Point]], below: Vector, above: Vector) -> Bounds:
     """Of lines with these slopes below and above every neuron."""
-    low = [-offset(p, k, -1) for p, k in zip(parts, below, strict=True)]
-    return low, [offset(p, k, 1) for p, k in zip(parts, above, strict=True)]
-
-
-def _undecided(network: Network, i: int, low: Vector, high: Vector) -> list[int]:
-    """The entries of node i whose slope, in some activation that reads it, is not known from these bounds."""
-    ranges = [_slopes(node, low, high) for node in network.nodes if isinstance(node, Activation) and node.source == i]
-    return [k for k in range(len(low)) if any(lower[k] < upper[k] for lower, upper in ranges)]
+    low = [-offset(p, k, -1) for p, k in zip(points, below, strict=True)]
+    return low, [offset(p, k, 1) for p, k in zip(points, above, strict=True)]
 
 
 def _backward(network: Network, i: int, start: Matrix, lines: Mapping[int, tuple[Bounds, Bounds]], box: Bounds) -> Vector:
@@ -85,72 +72,60 @@ def _backward(network: Network, i: int, start: Matrix, lines: Mapping[int, tuple
     total = [ZERO] * len(start.rows)
     for k in range(i, 0, -1):
         rows, node = pending[k], network.nodes[k]
-        if not any(rows.rows):
-            continue
-        if isinstance(node, Affine):
-            total = _sum(total, rows.times(node.bias))
-            for source, matrix in node.inputs:
-                pending[source] += rows @ matrix
-        elif isinstance(node, Activation):
+        if any(rows.rows) and node.functions:
             slopes, offsets = lines[k]
             total = _sum(total, rows.times(*offsets))
             pending[node.source] += rows.by_sign(*slopes)
+        elif any(rows.rows):
+            total = _sum(total, rows.times(node.bias))
+            for source, matrix in node.inputs:
+                pending[source] += rows @ matrix
     return _sum(total, pending[0].times(*box))
 
 
-def _sum(*vectors: Vector) -> Vector:
+def _sum(*vectors: Sequence[Fraction]) -> Vector:
     return [sum(values, ZERO) for values in zip(*vectors, strict=True)]
 
 
-def build_problem(network: Network, ranges: Ranges, W: Matrix, inputs: list[int], kept: Mapping[int, Variables]) -> Problem:
-    """Every node as a linear function of the variables; neurons that are not kept are substituted, which the slack pays for."""
-    listed = [(0, j) for j in inputs] + [(i, k) for i, (places, _) in kept.items() for k in places]
-    numbers = {place: number for number, place in enumerate(listed)}
+def build_problem(
+    network: Network, ranges: Slopes, W: Matrix, inputs: list[int], kept: Mapping[int, Variables]
+) -> tuple[Problem, Fraction]:
+    """The problem in the listed variables, and a slack: what paths through other neurons of unknown slope add to it at most."""
+    listed = [(0, j) for j in inputs] + [(i, k) for i, (neurons, _) in kept.items() for k in neurons]
+    unknown = [(i, k) for i, ends in ranges.items() for k, (low, high) in enumerate(ends) if low < high]
+    numbers = {place: number for number, place in enumerate(dict.fromkeys(listed + unknown))}  # no place twice
     values: list[Matrix] = []
-    equations, lower, upper = Matrix([], len(numbers)), list[Fraction](), list[Fraction]()
-    spread: dict[int, Vector] = {}
+    A, slopes = Matrix([{} for _ in numbers], len(numbers)), [(ZERO, ZERO)] * len(numbers)
     for i, node in enumerate(network.nodes):
         own = Matrix([{numbers[i, k]: 1} if (i, k) in numbers else {} for k in range(node.size)], len(numbers))
-        if isinstance(node, Input):
-            values.append(own)
-        elif isinstance(node, Affine):
+        if not node.functions:
             values.append(sum((matrix @ values[source] for source, matrix in node.inputs), own))
-        else:
-            y = values[node.source]
-            ends = list(zip(*ranges[i], strict=True))
-            middle = [(low + high) / 2 for low, high in ends]  # x = middle y + factor z, and at most spread |y| is left out
-            factor, spread[i] = [ZERO] * node.size, [(high - low) / 2 for low, high in ends]
-            places, centered = kept.get(i, ([], False))
-            for k in places:
-                low, high = ends[k] if ends[k][0] < ends[k][1] else slope_range(node.functions[k])
-                if centered:
+            continue
+        y, middle, factor = values[node.source], [(low + high) / 2 for low, high in ranges[i]], [ZERO] * node.size
+        equations: list[dict[int, int]] = [{} for _ in numbers]
+        for k, (low, high) in enumerate(ranges[i]):  # x = middle y + factor z
+            if (i, k) in numbers:
+                number = numbers[i, k]
+                low, high = (low, high) if low < high else slope_range(node.functions[k])
+                if kept[i][1] or number >= len(listed):
                     middle[k], factor[k], low, high = (low + high) / 2, (high - low) / 2, -ONE, ONE
                 else:
                     middle[k], factor[k] = ZERO, ONE
-                spread[i][k] = ZERO
-                lower.append(low)
-                upper.append(high)
-            equations = stack(equations, Matrix([y.rows[k] for k in places], y.width, y.exponent))
-            values.append(own.scaled(factor) + y.scaled(middle))
-    return Problem(len(inputs), equations, lower, upper, W @ values[-1], _slack(network, ranges, W, spread))
+                equations[number], slopes[number] = y.rows[k], (low, high)
+        A += Matrix(equations, y.width, y.exponent)
+        values.append(own.scaled(factor) + y.scaled(middle))
+    whole, count = Problem(len(inputs), A, slopes, W @ values[-1]), len(listed)
+    part = Problem(len(inputs), A.first(count, count), slopes[:count], whole.C.first(len(W.rows), count))
+    left_out = path_sums(whole) - path_sums(part)
+    return part, sum(left_out.times([ONE] * len(inputs)), ZERO)
 
 
-def _slack(network: Network, ranges: Ranges, W: Matrix, spread: Mapping[int, Vector]) -> Fraction:
-    """The sum of h Y G over substituted neurons: errors pass through the network like sizes, Y, and each neuron adds h Y."""
-    if not any(any(widths) for widths in spread.values()):
-        return ZERO
-    sizes, errors = [[ONE] * network.nodes[0].size], [[ZERO] * network.nodes[0].size]
-    for i, node in enumerate(network.nodes):
-        if isinstance(node, Affine):
-            sources = [(s, abs(matrix)) for s, matrix in node.inputs]
-            sizes.append(_sum([ZERO] * node.size, *(matrix.times(sizes[s]) for s, matrix in sources)))
-            errors.append(_sum([ZERO] * node.size, *(matrix.times(errors[s]) for s, matrix in sources)))
-        elif isinstance(node, Activation):
-            steepest, y, e = largest_slopes(*ranges[i]), sizes[node.source], errors[node.source]
-            sizes.append([s * a for s, a in zip(steepest, y, strict=True)])
-            errors.append([s * b + h * a for s, a, b, h in zip(steepest, y, e, spread[i], strict=True)])
-    return sum(abs(W).times(errors[-1]), ZERO)
-
-
-def largest_slopes(lower: Vector, upper: Vector) -> Vector:
-    return [max(abs(low), abs(high)) for low, high in zip(lower, upper, strict=True)]
+def path_sums(problem: Problem) -> Matrix:
+    """For all rows of C and inputs, the sum over all paths of products of absolute coefficients and largest absolute slopes."""
+    rows, n = len(problem.C.rows), problem.inputs
+    step = abs(problem.A).scaled([max(-low, high) for low, high in problem.slopes])
+    total, paths = Matrix([{} for _ in range(rows)], n), abs(problem.C)  # paths of one length, then of the next
+    while any(paths.rows):
+        total += paths.first(rows, n)
+        paths = paths @ step
+    return total

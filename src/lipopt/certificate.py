@@ -7,7 +7,7 @@ rounded ones prove, with a little room. It may exceed the method's bound by 1e-6
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -38,6 +38,8 @@ SDP_BITS = 52
 SDP_LOSS = 1e-4  # the largest, relative
 NORM_ROOM = 4e-8  # on every spectral norm of the product bound
 KNOWN = 1e-10  # half width of a slope range, relative, below which the neuron is substituted
+CANCELLED = 2.0**-48  # a coefficient that floats find to be zero, relative to its terms
+ENCLOSED = 2.0**-63  # width of the checker's enclosure of a slope that lipopt knows
 NARROW = 0.2  # and below which it is centered in an SDP
 FACTOR_BITS = 46  # after the point
 MARGIN = 1e-8  # of D S D with a unit diagonal over L L^T
@@ -99,9 +101,10 @@ class _Group:
         ones = np.ones(int(self.mask.sum()))
         return (-ones, ones) if self.centered else (self.layer.lower[self.mask], self.layer.upper[self.mask])
 
-    def line(self) -> str:
-        places = self.layer.neurons[self.mask]
-        return f"{'centered' if self.centered else 'neurons'} {self.layer.node} {len(places)} {_join(places)}"
+    @property
+    def variables(self) -> Array:
+        """The neurons of the network's node that are variables."""
+        return self.layer.neurons[self.mask]
 
 
 def certify(
@@ -111,7 +114,7 @@ def certify(
     norm = tasks[0].problem.norm
     parts, proved = [], 0.0
     for row, (task, bound) in enumerate(zip(tasks, bounds, strict=True)):
-        head = ["part *"] if len(tasks) == 1 else [f"part 1 {row}"]
+        head = ["rows *"] if len(tasks) == 1 else [f"rows 1 {row}"]
         for lines, value in _parts(network, task, bound):
             parts.append([*head, *lines])
             proved = max(proved, value)
@@ -122,10 +125,9 @@ def certify(
         f"network {network.hash}",
         f"norm {norm}",
         f"outputs {outputs.shape[0]}",
-        *(_pairs("weights", outputs[[k], :]) for k in range(outputs.shape[0])),
+        *(line for k in range(outputs.shape[0]) for line in _row_lines(outputs[[k], :])),
         *_domain_lines(network, domain),
-        f"bound {_integer_and_exponent(claim)}",
-        *_relaxation_lines(network, domain),
+        f"bound {_exact([claim])}",
         f"parts {len(parts)}",
         *(line for part in parts for line in part),
     ]
@@ -138,19 +140,19 @@ def _parts(network: Network, task: Task, bound: UpperBound) -> Iterator[tuple[li
     """The lines of every part after its row, and the number that it proves."""
     problem, proof = task.problem, bound.certificate
     flat = _flatten(problem)
-    head = ["inputs *", *_variable_lines(flat), "terms 1"]
-    slack = _slack(network, task.raw, flat)
+    head = ["inputs *", *_variable_lines(network, flat)]
+    slack = _slack(network, task, flat)
     if isinstance(proof, Mapping | list):
         proofs = proof if isinstance(proof, Mapping) else _best_by_input(proof)
         yield from _parts_by_input(network, task, proofs, bound.value)
     elif isinstance(proof, Products):
         yield [*head, *_products(flat, proof, bound.value)], bound.value * (1 + LP_ROOM) + slack
-    elif path_sum_bound(problem) <= bound.value * (1 + ROOM):
-        yield [*head, "rule path-sum"], bound.value + slack
+    elif path_sum_bound(problem) <= bound.value * (1 + LP_ROOM) + problem.slack:  # always so for the product bound, but in l2
+        yield [*head, "rule path-sum"], max(path_sum_bound(problem), bound.value) + slack
     elif isinstance(proof, Multipliers):
         yield _sdp(network, task, None, proof)
-    elif product_bound(task.raw) <= bound.value * (1 + ROOM):
-        lines, room = _product(network, problem.norm)
+    elif problem.norm == "l2" and product_bound(task.raw) <= bound.value * (1 + ROOM):
+        lines, room = _product(network)
         yield [*head, *lines], bound.value * room + slack
     elif not problem.layers:  # the norm of a matrix
         yield _sdp(network, task, None, Multipliers(bound.value / 2, np.array([bound.value / 2]), []))
@@ -171,18 +173,18 @@ def _parts_by_input(network: Network, task: Task, proofs: Mapping[int, Any], bou
     """The l1 norm: a part for every input that has a proof of its own, and one with the path sums of all others."""
     problem = task.problem
     whole = _flatten(problem)
-    slack = _slack(network, task.raw, whole)
+    slack = _slack(network, task, whole)
     sums = path_sum_rows(problem).sum(axis=0) + problem.slack
     rest = [j for j in range(problem.inputs) if j not in proofs or sums[j] <= bound * (1 + ROOM)]
     for j in sorted(set(range(problem.inputs)) - set(rest)):
         if isinstance(proofs[j], Products):
             flat = _flatten(problem, j)
-            head = [f"inputs 1 {j}", *_variable_lines(flat), "terms 1"]
+            head = [f"inputs 1 {j}", *_variable_lines(network, flat)]
             yield [*head, *_products(flat, proofs[j], bound)], bound * (1 + LP_ROOM) + slack
         else:
             yield _sdp(network, task, j, proofs[j])
     if rest:
-        head = [f"inputs {len(rest)} {_join(rest)}", *_variable_lines(whole), "terms 1"]
+        head = [f"inputs {len(rest)} {_join(rest)}", *_variable_lines(network, whole)]
         yield [*head, "rule path-sum"], bound + slack
 
 
@@ -217,24 +219,43 @@ def _combine(blocks: Blocks, values: list[sp.csr_array], shape: tuple[int, int])
     return sp.csr_array(sum((sp.csr_array(m) @ values[source] for source, m in blocks.items()), sp.csr_array(shape)))
 
 
-def _variable_lines(flat: _Flat) -> list[str]:
-    lines = [group.line() for group in flat.groups if group.mask.any()]
-    return [f"variables {len(lines)}", *lines]
+def _variable_lines(network: Network, flat: _Flat) -> list[str]:
+    """The neurons of every activation node that are variables, and that there is one term."""
+    groups = {group.layer.node: group for group in flat.groups}
+    lines = []
+    for i in _activations(network):
+        places = groups[i].variables.tolist() if i in groups else []
+        lines += [f"neurons {_join([len(places), *places])}"]
+        lines += ["form centered" if i in groups and groups[i].centered else "form plain"]
+    return [*lines, "splits 0"]
 
 
-def _slack(network: Network, raw: DerivativeProblem, flat: _Flat) -> float:
-    """What the checker adds for neurons whose slope is known only nearly, and that are substituted."""
-    listed = {group.layer.node: group.layer.neurons[group.mask] for group in flat.groups}
-    x, gradient = path_sums(raw)
-    slack = 0.0
-    for i, layer in enumerate(raw.layers, start=1):
-        node = network.nodes[layer.node]
-        enclosed = isinstance(node, Activation) and any(callable(piece) for piece in activations.KINDS[node.kind].slopes)
-        spread = np.maximum((layer.upper - layer.lower) / 2, 2.0**-64 if enclosed else 0.0)
-        spread[np.isin(layer.neurons, listed.get(layer.node, []))] = 0.0
-        y = sum((abs(m) @ x[source] for source, m in layer.blocks.items()), np.zeros(layer.size))
-        slack += float(spread * y @ gradient[i])
-    return slack * (1 + 1e-6)
+def _activations(network: Network) -> list[int]:
+    return [i for i, node in enumerate(network.nodes) if isinstance(node, Activation)]
+
+
+def _slack(network: Network, task: Task, flat: _Flat) -> float:
+    """What the checker adds for neurons that it finds not quite linear and that are not listed: they are substituted in `flat`,
+    or the presolve dropped them because they cancel, or lipopt knows their slope where the checker has an enclosure."""
+    listed = {group.layer.node: group.variables for group in flat.groups}
+    near = [np.where(group.mask, 0.0, (group.layer.upper - group.layer.lower) / 2) for group in flat.groups]
+    others = []
+    for layer in task.raw.layers:
+        unlisted = isinstance(network.nodes[layer.node], Activation) & ~np.isin(layer.neurons, listed.get(layer.node, []))
+        others.append(np.where(unlisted, CANCELLED * (layer.upper - layer.lower) + ENCLOSED, 0.0))
+    return (_paths_through(task.problem, near) + _paths_through(task.raw, others)) * (1 + 1e-6)
+
+
+def _paths_through(problem: DerivativeProblem, spreads: list[Array]) -> float:
+    """By how much the sum over all paths grows if the slopes do, the last layer first."""
+    pairs = list(zip(problem.layers, spreads, strict=True))
+    grown = [replace(layer, upper=np.maximum(np.abs(layer.lower), np.abs(layer.upper)) + spread) for layer, spread in pairs]
+    x, _ = path_sums(problem)
+    _, gradient = path_sums(replace(problem, layers=tuple(grown)))
+    total = 0.0
+    for (layer, spread), g in zip(pairs, gradient[1:], strict=True):
+        total += float(spread * sum((abs(m) @ x[source] for source, m in layer.blocks.items()), np.zeros(layer.size)) @ g)
+    return total
 
 
 def _products(flat: _Flat, proof: Products, bound: float) -> list[str]:
@@ -249,13 +270,13 @@ def _products(flat: _Flat, proof: Products, bound: float) -> list[str]:
             masks = np.concatenate([masks, masks | 1 << column])
         if row.any():
             lines.append(f"set {len(columns)} {_join([*flat.numbers[variables[columns]], *row[masks]])}")
-    return ["rule products", f"grid {exponent}", f"sets {len(lines)}", *lines]
+    return ["rule products", f"unit {exponent} 1", f"sets {len(lines)}", *lines]
 
 
 def _sdp(network: Network, task: Task, only: int | None, proof: Multipliers) -> tuple[list[str], float]:
     """A part with the rule `sdp`. Multipliers are inflated by as little as a factor needs, more towards the input."""
     norm, flat = task.problem.norm, _flatten(task.problem, only, center=True)
-    head = ["inputs *" if only is None else f"inputs 1 {only}", *_variable_lines(flat), "terms 1", "rule sdp"]
+    head = ["inputs *" if only is None else f"inputs 1 {only}", *_variable_lines(network, flat), "rule sdp"]
     pairs = zip(proof.tau, flat.groups, strict=True)
     tau = [values[group.mask] * (group.weight[group.mask] ** 2) for values, group in pairs if group.mask.any()]
     mu = np.broadcast_to(proof.mu, len(flat.C)).astype(np.float64)
@@ -268,10 +289,10 @@ def _sdp(network: Network, task: Task, only: int | None, proof: Multipliers) -> 
         factor = _factor(_dual_matrix(flat, heights[0], heights[-1], np.concatenate([*heights[-2:0:-1], np.zeros(0)])))
         if factor is not None:
             cost = _cost(rounded[-1], norm == "linf") + _cost(rounded[0], norm == "l1")
-            lines = [f"mu {rounded[0]}", f"delta {rounded[-1]}", *(f"tau {r}" for r in rounded[-2:0:-1])]
+            lines = [f"mu {rounded[0]}", f"delta {rounded[-1]}", f"tau {_together(rounded[-2:0:-1])}"]
             if cost > Fraction(float(proof.bounds.max())) * (1 + Fraction(SDP_LOSS)):
                 break
-            return [*head, *lines, *factor], _up(cost) + _slack(network, task.raw, flat)
+            return [*head, *lines, *factor], _up(cost) + _slack(network, task, flat)
     raise LipoptError(f"the SDP's multipliers could not be rounded with a loss of at most {SDP_LOSS:g}")
 
 
@@ -290,8 +311,8 @@ def _dual_matrix(flat: _Flat, mu: Array, delta: Array, tau: Array) -> Array:
     half = (below.T @ (sp.diags_array(tau) @ above)).toarray()
     S = np.zeros((order, order))
     S[:variables, :variables] = (half + half.T) / 2
-    S[variables:, :variables] = -flat.C / 2
-    S[:variables, variables:] = -flat.C.T / 2
+    S[variables:, :variables] = flat.C / 2
+    S[:variables, variables:] = flat.C.T / 2
     S[np.arange(order), np.arange(order)] += np.concatenate([delta, np.zeros(variables - n), mu])
     return S
 
@@ -314,65 +335,53 @@ def _factor(S: Array) -> list[str] | None:
     others = np.abs(rest).sum(axis=1) - np.abs(np.diagonal(rest))
     if not (np.diagonal(rest) - others > MARGIN / 4).all():
         return None
-    rows = []
+    smallest = int(scale.min())
+    lines = [f"scale {smallest + FACTOR_BITS} {_join(1 << (int(k) - smallest) for k in scale)}"]
     for i, row in enumerate(L.astype(np.int64)):
         first = min(i, int(np.argmax(row != 0)))
-        rows.append(f"row {first} {_join(row[first : i + 1])}")
-    return [f"scale {_join(scale)}", f"factor {-FACTOR_BITS}", *rows]
+        lines.append(f"row {_join(row[first : i + 1])}")
+    return lines
 
 
-def _product(network: Network, norm: str) -> tuple[list[str], float]:
+def _product(network: Network) -> tuple[list[str], float]:
     """The rule `product`, and the factor by which its number may exceed the product bound."""
-    lines, count = [], 0
-    for i, node in enumerate(network.nodes):
-        if isinstance(node, Affine) and norm == "l2":
-            for k, matrix in enumerate(node.matrices):
-                proof = _norm_lines(i, k, matrix.astype(np.float64))
-                count += bool(proof)
-                lines += proof
-    room = (1 + 1.1 * NORM_ROOM) ** sum(isinstance(node, Affine) for node in network.nodes)
-    return ["rule product", f"norms {count}", *lines], room if count else 1.0
+    layers = [node.matrices for node in network.nodes if isinstance(node, Affine)]
+    lines = [line for matrices in layers for matrix in matrices for line in _norm_lines(matrix.astype(np.float64))]
+    return ["rule product", *lines], (1 + 1.1 * NORM_ROOM) ** len(layers)
 
 
-def _norm_lines(i: int, k: int, matrix: Matrix) -> list[str]:
-    """A proof of a matrix's spectral norm; nothing if what the checker finds by itself is as good."""
+def _norm_lines(matrix: Matrix) -> list[str]:
+    """A proof of a matrix's spectral norm; 0 if what the checker finds by itself is as good."""
     value = spectral_norm_up(matrix) * (1 + NORM_ROOM)
     size = abs(matrix)
     simple = np.sqrt(min(float((size * size).sum()), float(size.sum(axis=0).max() * size.sum(axis=1).max())))
     if simple <= value:
-        return []
+        return ["norm 0 0"]
     side = matrix if matrix.shape[0] <= matrix.shape[1] else matrix.T
     gram = side @ side.T
     gram = gram.toarray() if sp.issparse(gram) else gram
     factor = _factor(value**2 * np.eye(len(gram)) - gram)
     if factor is None:
-        raise LipoptError(f"the spectral norm of node {i} could not be proved by a factor")
-    return [f"norm {i} {k} {_integer_and_exponent(value)}", *factor]
+        raise LipoptError(f"the spectral norm of a {matrix.shape[0]} x {matrix.shape[1]} matrix could not be proved by a factor")
+    return [f"norm {_exact([value])}", *factor]
 
 
 def _domain_lines(network: Network, domain: Domain) -> list[str]:
+    """The domain and, for a box, the slopes of the lines around activations that backward bounds use."""
     if domain is None:
         return ["domain space"]
     lower, upper = domain.bounds(network.input_size)
-    return ["domain box", f"lower {_exact(lower)}", f"upper {_exact(upper)}"]
-
-
-def _relaxation_lines(network: Network, domain: Domain) -> list[str]:
-    """The slopes of the lines that backward bounds use, for every activation that another one may depend on."""
-    nodes = [i for i, node in enumerate(network.nodes) if isinstance(node, Activation)][:-1]
-    if domain is None or not nodes:
-        return ["relaxations 0"]
-    intervals = preactivation_intervals(network, *domain.bounds(network.input_size))
-    lines = [f"relaxations {len(nodes)}"]
+    lines = ["domain box", f"lower {_exact(lower)}", f"upper {_exact(upper)}"]
+    nodes = _activations(network)
+    if len(nodes) < 2:  # the bounds of the only one are those of interval propagation
+        return [*lines, "relaxations none"]
+    intervals = preactivation_intervals(network, lower, upper)
+    lines.append("relaxations all")
     for i in nodes:
         node = network.nodes[i]
         assert isinstance(node, Activation)
         below, _, above, _ = activations.linear_bounds(node.kind, *intervals[node.source], node.parameters)
-        lines += [
-            f"relaxation {i}",
-            f"below {_Rounded.of(below, RELAXATION_BITS)}",
-            f"above {_Rounded.of(above, RELAXATION_BITS)}",
-        ]
+        lines += [f"below {_Rounded.of(below, RELAXATION_BITS)}", f"above {_Rounded.of(above, RELAXATION_BITS)}"]
     return lines
 
 
@@ -397,6 +406,12 @@ class _Rounded:
         return f"{self.exponent} {_join(self.integers)}".rstrip()
 
 
+def _together(parts: list[_Rounded]) -> str:
+    """All their integers after their smallest exponent."""
+    exponent = min((part.exponent for part in parts), default=0)
+    return _join([exponent, *(int(n) << (part.exponent - exponent) for part in parts for n in part.integers)])
+
+
 def _exponent(largest: float, bits: int) -> int:
     """The exponent of a grid on which a number has so many bits."""
     return int(np.frexp(largest)[1]) - bits if largest > 0 else 0
@@ -408,24 +423,17 @@ def _up(value: Fraction) -> float:
     return number if Fraction(number) >= value else float(np.nextafter(number, np.inf))
 
 
-def _exact(values: Array) -> str:
+def _exact(values: Iterable[float]) -> str:
     """Floats as integers after their common exponent, without rounding."""
     ratios = [float(v).as_integer_ratio() for v in values]
     bits = max((denominator.bit_length() - 1 for _, denominator in ratios), default=0)
-    return f"{-bits} {_join(n * (2**bits // d) for n, d in ratios)}"
+    return _join([-bits, *(n * (2**bits // d) for n, d in ratios)])
 
 
-def _integer_and_exponent(value: float) -> str:
-    numerator, denominator = value.as_integer_ratio()
-    return f"{numerator} {1 - denominator.bit_length()}"
-
-
-def _pairs(keyword: str, row: sp.csr_array) -> str:
-    """Indices and values of a sparse row, after an exponent and their count."""
-    columns = sorted(zip(row.indices.tolist(), row.data.tolist(), strict=True))
-    exponent, *integers = _exact(np.array([v for _, v in columns])).split(" ")
-    pairs = [token for (j, _), n in zip(columns, integers, strict=True) for token in (j, n)]
-    return f"{keyword} {exponent} {len(columns)} {_join(pairs)}"
+def _row_lines(row: sp.csr_array) -> list[str]:
+    """The columns and entries of a sparse row."""
+    order = np.argsort(row.indices)
+    return [f"columns {_join([len(order), *row.indices[order]])}", f"entries {_exact(row.data[order])}"]
 
 
 def _join(tokens: Iterable[Any]) -> str:
