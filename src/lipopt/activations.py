@@ -3,9 +3,9 @@
 Every activation is described by its break points b_1 < ... < b_r and its slope on each of the r + 1 pieces between
 them, *monotone on every piece*: break points are kinks and turning points of the slope alike. Hence the slopes on
 [lo, hi] lie between the slopes at the two ends of the piece's part of [lo, hi], over the pieces that meet it. At a
-kink that is the closed interval of one-sided slopes. Slopes that are not constant on a piece are widened by PAD,
-far more than the error of evaluating them (a few units in the last place) or of the break point (where it is a turning
-point, the slope is flat there).
+kink that is the closed interval of one-sided slopes. Slopes that are not constant on a piece are widened, relative to the
+size s of their terms, by PAD (4 + |log s|): more than the error of evaluating them (a few units in the last place, and as
+many of the exponent x in e^x) or of the break point (where it is a turning point, the slope is flat there).
 
 `linear_bounds` encloses the activation between two lines, from values and slope ranges alone, so that one proof
 serves every activation.
@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -25,9 +26,12 @@ from .errors import LipoptError
 from .rounding import Array
 
 Parameters: TypeAlias = Mapping[str, Array | float]
+Sign: TypeAlias = Callable[[Array], Array]  # nothing, or the absolute value
 Slope: TypeAlias = Callable[..., Array] | str | float  # a function, the name of a parameter, or a number
 
-PAD = 1e-14
+PAD = 2e-15
+GRID = 2.0**64  # slopes that are not constant are rounded outward to multiples of 1 / GRID, as lipcheck does
+VALUE_PAD = 1e-14  # what values are widened by, relative to 1 + |x|
 HUGE = 1e300  # stands for infinity: every slope below has reached its limit there
 CELLS = 16  # cells per interval in `linear_bounds`
 
@@ -48,6 +52,7 @@ class Kind:
     slopes: tuple[Slope, ...]
     defaults: Mapping[str, float] = field(default_factory=dict)
     exact: bool = False  # whether a value is rounded at most once
+    terms: Callable[..., Array] | None = None  # the sum of the terms of a slope in absolute value, where they may cancel
 
 
 def _no_breaks(**_: Any) -> tuple[float, ...]:
@@ -68,29 +73,29 @@ def _softplus(x: Array, beta: float = 1.0) -> Array:
     return np.logaddexp(0.0, beta * x) / beta
 
 
-def _silu_slope(x: Array, beta: float) -> Array:
+def _silu_slope(x: Array, beta: float, sign: Sign = np.asarray) -> Array:
     s = expit(beta * x)
-    return s + beta * x * s * expit(-beta * x)
+    return s + sign(beta * x) * s * expit(-beta * x)
 
 
-def _gelu_slope(x: Array, beta: float) -> Array:
+def _gelu_slope(x: Array, beta: float, sign: Sign = np.asarray) -> Array:
     u = beta * x
-    return ndtr(u) + u * np.exp(-u * u / 2) / np.sqrt(2 * np.pi)
+    return ndtr(u) + sign(u) * np.exp(-u * u / 2) / np.sqrt(2 * np.pi)
 
 
 def _gelu_tanh(x: Array) -> Array:
     return x * expit(2 * _GELU_TANH_SCALE * (x + 0.044715 * x**3))
 
 
-def _gelu_tanh_slope(x: Array) -> Array:
+def _gelu_tanh_slope(x: Array, sign: Sign = np.asarray) -> Array:
     x = np.clip(x, -30.0, 30.0)  # the slope is 0 or 1 to the last bit long before; keeps x^3 finite
     u = 2 * _GELU_TANH_SCALE * (x + 0.044715 * x**3)
-    return expit(u) + x * expit(u) * expit(-u) * 2 * _GELU_TANH_SCALE * (1 + 3 * 0.044715 * x**2)
+    return expit(u) + sign(x) * expit(u) * expit(-u) * 2 * _GELU_TANH_SCALE * (1 + 3 * 0.044715 * x**2)
 
 
-def _mish_slope(x: Array) -> Array:
+def _mish_slope(x: Array, sign: Sign = np.asarray) -> Array:
     t = np.tanh(_softplus(x))
-    return t + x * (1 - t) * (1 + t) * expit(x)
+    return t + sign(x) * (1 - t) * (1 + t) * expit(x)
 
 
 KINDS: dict[str, Kind] = {
@@ -120,6 +125,7 @@ KINDS: dict[str, Kind] = {
         lambda x: x * np.clip(x / 6 + 0.5, 0, 1),
         lambda: (-3.0, 3.0),
         (0.0, lambda x: x / 3 + 0.5, 1.0),
+        terms=lambda x: np.abs(x) / 3 + 0.5,
     ),
     "elu": Kind(
         lambda x, alpha: np.where(x < 0, alpha * np.expm1(np.minimum(x, 0)), x),
@@ -149,15 +155,27 @@ KINDS: dict[str, Kind] = {
         lambda beta: (-SILU_TURN / beta, SILU_TURN / beta),
         (_silu_slope,) * 3,
         {"beta": 1.0},
+        terms=partial(_silu_slope, sign=np.abs),
     ),
     "gelu": Kind(
         lambda x, beta: x * ndtr(beta * x),
         lambda beta: (-SQRT_2 / beta, SQRT_2 / beta),
         (_gelu_slope,) * 3,
         {"beta": 1.0},
+        terms=partial(_gelu_slope, sign=np.abs),
     ),
-    "gelu_tanh": Kind(_gelu_tanh, lambda: (-GELU_TANH_TURN, GELU_TANH_TURN), (_gelu_tanh_slope,) * 3),
-    "mish": Kind(lambda x: x * np.tanh(_softplus(x)), lambda: MISH_TURNS, (_mish_slope,) * 3),
+    "gelu_tanh": Kind(
+        _gelu_tanh,
+        lambda: (-GELU_TANH_TURN, GELU_TANH_TURN),
+        (_gelu_tanh_slope,) * 3,
+        terms=partial(_gelu_tanh_slope, sign=np.abs),
+    ),
+    "mish": Kind(
+        lambda x: x * np.tanh(_softplus(x)),
+        lambda: MISH_TURNS,
+        (_mish_slope,) * 3,
+        terms=partial(_mish_slope, sign=np.abs),
+    ),
 }
 
 _POSITIVE = {
@@ -210,7 +228,7 @@ def kinks(kind: str, parameters: Parameters) -> tuple[Array | float, ...]:
     return tuple(
         p
         for p, left, right in sides
-        if np.any(np.abs(np.subtract(_slope_at(left, p, parameters), _slope_at(right, p, parameters))) > PAD)
+        if np.any(np.abs(np.subtract(_slope_at(left, p, parameters), _slope_at(right, p, parameters))) > VALUE_PAD)
     )
 
 
@@ -225,12 +243,15 @@ def slope_range(kind: str, lo: Array, hi: Array, parameters: Parameters) -> tupl
     with np.errstate(over="ignore", under="ignore"):
         for start, end, piece in zip(starts, ends, spec.slopes, strict=True):
             met = (hi >= start - _blur(start)) & (lo <= end + _blur(end))
-            left, right = np.maximum(lo, start), np.minimum(hi, end)
-            at_left = np.broadcast_to(_slope_at(piece, np.clip(left, -HUGE, HUGE), parameters), lo.shape)
-            at_right = np.broadcast_to(_slope_at(piece, np.clip(right, -HUGE, HUGE), parameters), lo.shape)
-            pad = PAD * (1 + np.abs(at_left) + np.abs(at_right)) if callable(piece) else 0.0
-            low = np.where(met, np.minimum(low, np.minimum(at_left, at_right) - pad), low)
-            high = np.where(met, np.maximum(high, np.maximum(at_left, at_right) + pad), high)
+            for end_point in (np.maximum(lo, start), np.minimum(hi, end)):
+                x = np.clip(end_point, -HUGE, HUGE)
+                at_x = np.broadcast_to(_slope_at(piece, x, parameters), lo.shape)
+                size = np.maximum(np.abs(at_x) if spec.terms is None else spec.terms(x, **parameters), 1e-300)  # underflow
+                below = above = at_x
+                if callable(piece):
+                    pad = PAD * size * (4 + np.abs(np.log(size)))
+                    below, above = np.floor((at_x - pad) * GRID) / GRID, np.ceil((at_x + pad) * GRID) / GRID
+                low, high = np.where(met, np.minimum(low, below), low), np.where(met, np.maximum(high, above), high)
     return low, high
 
 
@@ -302,7 +323,7 @@ def _cells(kind: str, lo: Array, hi: Array, parameters: Parameters) -> _Cells:
     grid[..., 0], grid[..., -1] = lo, hi
     values = value(kind, grid, columns)
     low, high = slope_range(kind, grid[..., :-1], grid[..., 1:], columns)
-    error = 1e-15 if KINDS[kind].exact else PAD
+    error = 1e-15 if KINDS[kind].exact else VALUE_PAD
     pad = error * (np.abs(values).max(-1) + (0 if KINDS[kind].exact else 1 + np.abs(grid).max(-1)))
     return _Cells(grid, values, low, high, pad)
 

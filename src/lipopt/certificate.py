@@ -37,10 +37,10 @@ LP_BITS = 50  # of the largest multiplier
 SDP_BITS = 52
 SDP_LOSS = 1e-4  # the largest, relative
 NORM_ROOM = 4e-8  # on every spectral norm of the product bound
-KNOWN = 1e-10  # half width of a slope range, relative, below which the neuron is substituted
+SETTLED = 1e-6  # what neurons that hardly matter may add to the claim of an SDP, relative, where they are not variables
 CANCELLED = 2.0**-48  # a coefficient that floats find to be zero, relative to its terms
-ENCLOSED = 2.0**-63  # width of the checker's enclosure of a slope that lipopt knows
-NARROW = 0.2  # and below which it is centered in an SDP
+ENCLOSED = 2.0**-62  # what the two programs' slopes may differ by: some steps of their grid
+NARROW = 0.2  # half width of a slope range, relative, below which neurons are centered in an SDP
 FACTOR_BITS = 46  # after the point
 MARGIN = 1e-8  # of D S D with a unit diagonal over L L^T
 INFLATIONS = (0.0, 1e-9, 1e-8, 1e-7, 1e-6, 1e-5, 3e-5)  # of the multipliers, for every layer
@@ -82,10 +82,12 @@ class _Group:
     centered: bool
 
     @staticmethod
-    def of(layer: Layer, center: bool) -> _Group:
+    def of(layer: Layer, settled: Array | None) -> _Group:
+        """The neurons whose slope is not known; for an SDP (the rest is `settled`) centered if that is better."""
         half, size = (layer.upper - layer.lower) / 2, np.maximum(np.abs(layer.lower), np.abs(layer.upper))
-        mask = half > (KNOWN * size if center else 0.0)
-        return _Group(layer, mask, center and bool((half[mask] < NARROW * size[mask]).any()))
+        if settled is None:
+            return _Group(layer, half > 0, False)
+        return _Group(layer, ~settled, bool((half < NARROW * size)[~settled].any()))
 
     @property
     def middle(self) -> Array:
@@ -147,7 +149,9 @@ def _parts(network: Network, task: Task, bound: UpperBound) -> Iterator[tuple[li
         yield from _parts_by_input(network, task, proofs, bound.value)
     elif isinstance(proof, Products):
         yield [*head, *_products(flat, proof, bound.value)], bound.value * (1 + LP_ROOM) + slack
-    elif path_sum_bound(problem) <= bound.value * (1 + LP_ROOM) + problem.slack:  # always so for the product bound, but in l2
+    elif path_sum_bound(problem) <= bound.value * (1 + LP_ROOM) + max(
+        problem.slack, slack
+    ):  # always so for the product bound, but in l2
         yield [*head, "rule path-sum"], max(path_sum_bound(problem), bound.value) + slack
     elif isinstance(proof, Multipliers):
         yield _sdp(network, task, None, proof)
@@ -188,10 +192,24 @@ def _parts_by_input(network: Network, task: Task, proofs: Mapping[int, Any], bou
         yield [*head, "rule path-sum"], bound + slack
 
 
-def _flatten(problem: DerivativeProblem, only: int | None = None, center: bool = False) -> _Flat:
-    """The problem for all inputs, or for one."""
+def _settled(problem: DerivativeProblem, amount: float) -> list[Array]:
+    """The neurons of every layer that can be substituted: those through which paths vary least, in all by that amount at most."""
+    x, gradient = path_sums(problem)
+    spreads = []
+    for layer, g in zip(problem.layers, gradient[1:], strict=True):
+        y = sum((abs(m) @ x[source] for source, m in layer.blocks.items()), np.zeros(layer.size))
+        spreads.append((layer.upper - layer.lower) / 2 * y * g)
+    every = np.concatenate([np.zeros(0), *spreads])
+    order = np.argsort(every, kind="stable")
+    settled = np.zeros(len(every), bool)
+    settled[order] = np.cumsum(every[order]) <= amount
+    return np.split(settled, np.cumsum(problem.sizes[1:])[:-1])
+
+
+def _flatten(problem: DerivativeProblem, only: int | None = None, settled: Sequence[Array] | None = None) -> _Flat:
+    """The problem for all inputs, or for one; for an SDP, without the neurons that are settled."""
     inputs = np.arange(problem.inputs) == only if only is not None else np.ones(problem.inputs, bool)
-    groups = [_Group.of(layer, center) for layer in problem.layers]
+    groups = [_Group.of(layer, None if settled is None else settled[i]) for i, layer in enumerate(problem.layers)]
     variables = np.concatenate([inputs, *(group.mask for group in groups), np.ones(problem.outputs, bool)])
     numbers = np.where(variables, np.cumsum(variables) - 1, -1)
     width = int(variables.sum()) - problem.outputs
@@ -235,14 +253,15 @@ def _activations(network: Network) -> list[int]:
 
 
 def _slack(network: Network, task: Task, flat: _Flat) -> float:
-    """What the checker adds for neurons that it finds not quite linear and that are not listed: they are substituted in `flat`,
-    or the presolve dropped them because they cancel, or lipopt knows their slope where the checker has an enclosure."""
+    """What the checker adds for neurons that are not listed (substituted in `flat`, or dropped as they cancel in the presolve),
+    and what it may find besides because it rounds slopes differently."""
     listed = {group.layer.node: group.variables for group in flat.groups}
     near = [np.where(group.mask, 0.0, (group.layer.upper - group.layer.lower) / 2) for group in flat.groups]
     others = []
     for layer in task.raw.layers:
-        unlisted = isinstance(network.nodes[layer.node], Activation) & ~np.isin(layer.neurons, listed.get(layer.node, []))
-        others.append(np.where(unlisted, CANCELLED * (layer.upper - layer.lower) + ENCLOSED, 0.0))
+        unlisted = ~np.isin(layer.neurons, listed.get(layer.node, []))
+        spread = ENCLOSED + np.where(unlisted, CANCELLED * (layer.upper - layer.lower), 0.0)
+        others.append(spread if isinstance(network.nodes[layer.node], Activation) else np.zeros(layer.size))
     return (_paths_through(task.problem, near) + _paths_through(task.raw, others)) * (1 + 1e-6)
 
 
@@ -275,7 +294,8 @@ def _products(flat: _Flat, proof: Products, bound: float) -> list[str]:
 
 def _sdp(network: Network, task: Task, only: int | None, proof: Multipliers) -> tuple[list[str], float]:
     """A part with the rule `sdp`. Multipliers are inflated by as little as a factor needs, more towards the input."""
-    norm, flat = task.problem.norm, _flatten(task.problem, only, center=True)
+    bound = float(proof.bounds.max())
+    norm, flat = task.problem.norm, _flatten(task.problem, only, _settled(task.problem, SETTLED * bound))
     head = ["inputs *" if only is None else f"inputs 1 {only}", *_variable_lines(network, flat), "rule sdp"]
     pairs = zip(proof.tau, flat.groups, strict=True)
     tau = [values[group.mask] * (group.weight[group.mask] ** 2) for values, group in pairs if group.mask.any()]
@@ -290,7 +310,7 @@ def _sdp(network: Network, task: Task, only: int | None, proof: Multipliers) -> 
         if factor is not None:
             cost = _cost(rounded[-1], norm == "linf") + _cost(rounded[0], norm == "l1")
             lines = [f"mu {rounded[0]}", f"delta {rounded[-1]}", f"tau {_together(rounded[-2:0:-1])}"]
-            if cost > Fraction(float(proof.bounds.max())) * (1 + Fraction(SDP_LOSS)):
+            if cost > Fraction(bound) * (1 + Fraction(SDP_LOSS)):
                 break
             return [*head, *lines, *factor], _up(cost) + _slack(network, task, flat)
     raise LipoptError(f"the SDP's multipliers could not be rounded with a loss of at most {SDP_LOSS:g}")
