@@ -72,12 +72,12 @@ def cost() -> None:
 
 
 def workers() -> None:
-    """100 problems (10 digits x 10 outputs, the pruned MNIST network) with one process and with two."""
+    """100 problems (20 digits x 5 radii, the margin to the runner-up, pruned MNIST network) with one process and with two."""
     network, (images, _) = example("pruned"), digits()
     seconds = {}
     for jobs in (1, 2):
         start = time.perf_counter()
-        rows = local_bounds(network, images[:10], 0.01, clip=(0, 1), jobs=jobs)
+        rows = local_bounds(network, images, (0.005, 0.01, 0.02, 0.05, 0.1), margins="runner-up", clip=(0, 1), jobs=jobs)
         seconds[jobs] = time.perf_counter() - start
         print(
             f"{jobs} workers: {len(rows)} problems in {seconds[jobs]:.1f} s, {len(rows) / seconds[jobs]:.2f} a second", flush=True
