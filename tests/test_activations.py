@@ -50,6 +50,18 @@ def test_global_slope_range_holds_every_slope_and_is_attained(kind: str) -> None
 
 
 @pytest.mark.parametrize("kind", sorted(PRECISE))
+def test_slopes_in_high_precision(kind: str) -> None:
+    """The slope at a point lies in the range that is proved for it, a narrow one: also where it is tiny, or its terms cancel."""
+    rng = np.random.default_rng(0)
+    x = np.concatenate([rng.uniform(-8, 8, 150), rng.uniform(-750, 40, 60), -0.75 + 1e-3 * rng.standard_normal(40), [0.0, 1e-9]])
+    low, high = activations.slope_range(kind, x, x, activations.check(kind, {}))
+    with mpmath.workdps(400):
+        slopes = [mpmath.diff(PRECISE[kind], mpmath.mpf(v)) for v in x]
+        assert all(a <= slope <= b for a, slope, b in zip(low, slopes, high, strict=True))
+    np.testing.assert_allclose(high - low, 0, atol=1e-13)
+
+
+@pytest.mark.parametrize("kind", sorted(PRECISE))
 def test_extreme_slopes_in_high_precision(kind: str) -> None:
     """The proven global range contains the extreme slopes, to 30 digits, and exceeds them by no more than 1e-12."""
     with mpmath.workdps(30):

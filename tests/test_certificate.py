@@ -74,6 +74,18 @@ def test_every_activation_in_a_ball(kind, radius, directory):
     assert certificate.loss <= SDP_LOSS
 
 
+@pytest.mark.parametrize("kind", ["tanh", "sigmoid", "gelu", "softplus", "elu", "mish"])
+def test_saturated_networks(kind, directory):
+    """Large weights: slopes of all sizes down to nothing, known to their last digits only, beside ordinary ones."""
+    rng = np.random.default_rng(sum(kind.encode()))
+    for size in (3.0, 10.0, 30.0):
+        weights = [size * rng.standard_normal(shape) for shape in ((5, 3), (4, 5), (1, 4))]
+        network = load(weights, activation=kind, biases=[size * rng.standard_normal(len(w)) for w in weights])
+        for method, radius in (("sdp", 0.01), ("sdp", 0.3), ("lipopt", 0.01), ("path-sum", 0.1)):
+            certificate, _ = export(network, method, domain=Ball(rng.standard_normal(3), radius), directory=directory)
+            assert certificate.loss <= SDP_LOSS + 1e-12 / certificate.bound
+
+
 def test_margin_is_exact(directory):
     _, claim = export(make_network("dense", "relu", 5), "sdp", margin=(1, 0), directory=directory)
     assert claim.rows == [{0: -1, 1: 1}]
