@@ -10,7 +10,7 @@ from exact import is_exactly_semidefinite
 from random_problems import SLOPES, gaussian_weights, random_problem
 
 from lipopt import Ball, LipoptError, bound, load
-from lipopt.backend import backend
+from lipopt.backend import backend, enough_memory
 from lipopt.baselines import path_sum_bound, path_sum_rows
 from lipopt.dual import Dual, Multipliers
 from lipopt.lower import enumerate_pop, free_neurons
@@ -261,6 +261,13 @@ def test_bad_settings():
     with pytest.raises(LipoptError, match="gap must be positive"):
         SDP(gap=0)
     assert find_method("sdp-8") == SDP(rank=8)
+
+
+def test_a_device_without_enough_memory():
+    with pytest.raises(LipoptError, match="'cuda' has not enough memory"), enough_memory("cuda"):
+        raise RuntimeError("CUDA out of memory. Tried to allocate 20.00 GiB")
+    with pytest.raises(RuntimeError, match="else"), enough_memory("cuda"):
+        raise RuntimeError("something else")
 
 
 def test_a_layer_that_is_too_wide_is_refused():

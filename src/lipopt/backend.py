@@ -5,7 +5,8 @@ NumPy arrays and torch tensors share the operators, slices and reductions that t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -47,6 +48,17 @@ class Backend:
 def backend(device: str | None) -> Backend:
     """NumPy for None; otherwise torch on the device of that name."""
     return _numpy() if device is None else _torch(device)
+
+
+@contextmanager
+def enough_memory(device: str) -> Iterator[None]:
+    """Say it plainly if a device runs out of memory."""
+    try:
+        yield
+    except RuntimeError as error:
+        if "out of memory" not in str(error):
+            raise
+        raise LipoptError(f"device '{device}' has not enough memory for this problem; leave it out to run on the CPU") from error
 
 
 def _numpy() -> Backend:

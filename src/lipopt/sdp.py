@@ -16,14 +16,13 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Sequence
-from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from math import ceil, sqrt
 from typing import Any, ClassVar
 
 import numpy as np
 
-from .backend import Backend, backend
+from .backend import Backend, backend, enough_memory
 from .baselines import operator_norm_up, path_sum_bound, path_sum_rows
 from .dual import Dual, Hint, Multipliers
 from .errors import LipoptError
@@ -46,7 +45,7 @@ ROUNDING_WORK = 200_000_000
 BATCH = 8  # inputs solved together for l1
 BATCH_ENTRIES = 2**28  # of the dense matrices of the duals of one batch
 SMALLEST = 1e-300  # what is divided by is kept above this
-LARGEST_BLOCK = 12_000  # order of the largest dense block of the dual: about ten such matrices are kept
+LARGEST_BLOCK, ON_DEVICE = 12_000, 32_000  # order of the largest dense block of the dual: five or more such matrices are kept
 
 
 @register("sdp")
@@ -74,7 +73,7 @@ class SDP:
         found: dict[int, UpperBound] = {}
         for which in _batches([task.problem for task in tasks]):
             batch = [tasks[k] for k in which]
-            with blas_threads(sum(batch[0].problem.sizes)) if self.device in (None, "cpu") else nullcontext():
+            with blas_threads(sum(batch[0].problem.sizes)) if self.device in (None, "cpu") else enough_memory(self.device):
                 found.update(zip(which, self._solve(batch, arrays), strict=True))
         return [found[k] for k in range(len(tasks))]
 
@@ -83,8 +82,12 @@ class SDP:
         widest = max(max(problem.sizes) for problem in problems)
         if not problems[0].layers:
             return [UpperBound(_linear_norm(problem)) for problem in problems]
-        if widest > LARGEST_BLOCK:
-            raise LipoptError(f"a layer of {widest} is too wide for the SDP, which takes up to {LARGEST_BLOCK}; use 'path-sum'")
+        most = LARGEST_BLOCK if self.device in (None, "cpu") else ON_DEVICE
+        if widest > most:
+            advice = (
+                f"; use 'path-sum', or a GPU (--device cuda), which takes {ON_DEVICE}" if most < ON_DEVICE else "; use 'path-sum'"
+            )
+            raise LipoptError(f"a layer of {widest} is too wide for the SDP, which takes up to {most}{advice}")
         if problems[0].norm == "l1":
             return [self._maximum_over_inputs(task, arrays) for task in tasks]
         same = padded(problems) if len(problems) > 1 else problems
