@@ -16,6 +16,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from .api import QUIET
 from .data import check_labels, check_points
 from .domain import Ball
 from .engines import Chunk, Engine, engine
@@ -97,6 +98,7 @@ class Questions:
     first: int = 0  # the number of the first point
 
     @staticmethod
+    @QUIET
     def about(
         network: Network,
         points: Any,

@@ -169,6 +169,7 @@ def certified_radius(
     return _certified_radius(network, ask, np.asarray(point, dtype=np.float64), label, steps)
 
 
+@QUIET
 def unknown_slopes(network: Network, points: Array, radius: float) -> Array:
     """Roughly the number of neurons whose slope varies in the ball around every point: what its problems will cost.
 
