@@ -104,6 +104,15 @@ def test_lip_sdp_is_proved_too(norm, directory):
     assert claim.norm == norm
 
 
+@pytest.mark.parametrize("norm", ["linf", "l1"])
+@pytest.mark.parametrize("method", ["sdp", "lip-sdp"])
+def test_convolutions(method, norm, directory):
+    """Under l1, an input does not reach all neurons."""
+    for seed in range(3):
+        certificate, _ = export(make_network("conv", "relu", seed), method, norm=norm, directory=directory)
+        assert certificate.loss <= SDP_LOSS
+
+
 def test_neurons_that_drop_out_of_the_checker_s_problem(directory):
     """A pre-activation that is bounded by a tiny positive number: the rounding of the two programs may disagree on its sign."""
     weights = [np.array([[1.0, 1.0], [1.0, -1.0]]), np.array([[1.0, 1.0]])]

@@ -15,7 +15,7 @@ from lipopt.baselines import path_sum_bound, path_sum_rows
 from lipopt.dual import Dual, Multipliers
 from lipopt.lower import enumerate_pop, free_neurons
 from lipopt.methods import Task, find_method
-from lipopt.presolve import presolve, split_rows
+from lipopt.presolve import drop_unused, one_input, presolve, split_rows
 from lipopt.problem import DerivativeProblem, Layer, derivative_problem, output_matrix, slope_ranges
 from lipopt.sdp import SDP, LipSDP, _batches
 from lipopt.vector_network import VectorNetwork
@@ -287,6 +287,25 @@ def test_inputs_that_cannot_matter_are_left_out_for_l1():
     covered = np.min([proof.bounds for proof in found.certificate], axis=0)
     assert np.minimum(covered, path_sum_rows(wide).sum(axis=0)).max() <= found.value
     assert Dual([wide], backend(None)).only(found.certificate).are_proved(found.certificate).all()
+
+
+@pytest.mark.parametrize("outputs", [1, 2])
+def test_inputs_that_do_not_reach_all_neurons_under_l1(outputs):
+    """Two layers of local connections, as in a convolution: every input has a problem of its own."""
+    rng = np.random.default_rng(4)
+    near = np.abs(np.subtract.outer(np.arange(12), np.arange(12))) <= 1
+    weights = [rng.normal(size=(12, 12)) * near, rng.normal(size=(12, 12)) * near, rng.normal(size=(outputs, 12))]
+    weights[0][:, 3] = 0.0  # reaches nothing
+    layers = tuple(Layer({i: w}, np.zeros(12), np.ones(12), i + 1, np.arange(12)) for i, w in enumerate(weights[:2]))
+    problem = DerivativeProblem("l1", 12, layers, {2: weights[2]})
+    found = solve(problem)
+    assert found.value <= found.details["primal"] * (1 + 2e-4) < path_sum_bound(problem)
+    alone = [solve(drop_unused(one_input(problem, j))).value for j in range(12) if j != 3]
+    assert found.value == pytest.approx(max(alone), rel=2e-4)
+    for j, proof in found.certificate.items():
+        assert proof.bounds[0] <= found.value
+        assert [len(t) for t in proof.tau] == [12, 12]
+        assert found.value >= found.pop_lower > 0, j
 
 
 def test_lip_sdp():

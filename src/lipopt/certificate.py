@@ -20,13 +20,13 @@ from . import activations
 from .baselines import path_sum_bound, path_sum_rows, product_bound
 from .definite import spectral_norm_up
 from .domain import Domain
-from .dual import Multipliers
+from .dual import Multipliers, best_by_input
 from .errors import LipoptError
 from .intervals import preactivation_intervals
 from .krivine import Products
 from .methods import Task, UpperBound
 from .network import Activation, Affine, Network
-from .presolve import path_sums
+from .presolve import one_input, path_sums
 from .problem import Blocks, DerivativeProblem, Layer
 from .rounding import Array, Matrix
 from .sdp import SDP
@@ -145,7 +145,7 @@ def _parts(network: Network, task: Task, bound: UpperBound) -> Iterator[tuple[li
     head = ["inputs *", *_variable_lines(network, flat)]
     slack = _slack(network, task, flat)
     if isinstance(proof, Mapping | list):
-        proofs = proof if isinstance(proof, Mapping) else _best_by_input(proof)
+        proofs = proof if isinstance(proof, Mapping) else best_by_input(proof)
         yield from _parts_by_input(network, task, proofs, bound.value)
     elif isinstance(proof, Products):
         yield [*head, *_products(flat, proof, bound.value)], bound.value * (1 + LP_ROOM) + slack
@@ -165,12 +165,6 @@ def _parts(network: Network, task: Task, bound: UpperBound) -> Iterator[tuple[li
         if found.certificate is None or found.value > bound.value * (1 + SDP_LOSS):
             raise LipoptError("this method has no certificate, and the SDP does not reach its bound; use method 'sdp'")
         yield from _parts(network, task, found)
-
-
-def _best_by_input(proofs: list[Multipliers]) -> dict[int, Multipliers]:
-    """The multipliers with the smallest bound for every input."""
-    best = np.argmin([proof.bounds for proof in proofs], axis=0) if proofs else []
-    return {j: Multipliers(proofs[k].mu, proofs[k].delta[[j]], proofs[k].tau) for j, k in enumerate(best)}
 
 
 def _parts_by_input(network: Network, task: Task, proofs: Mapping[int, Any], bound: float) -> Iterator[tuple[list[str], float]]:
@@ -294,8 +288,10 @@ def _products(flat: _Flat, proof: Products, bound: float) -> list[str]:
 
 def _sdp(network: Network, task: Task, only: int | None, proof: Multipliers) -> tuple[list[str], float]:
     """A part with the rule `sdp`. Multipliers are inflated by as little as a factor needs, more towards the input."""
-    bound = float(proof.bounds.max())
-    norm, flat = task.problem.norm, _flatten(task.problem, only, _settled(task.problem, SETTLED * bound))
+    bound, norm = float(proof.bounds.max()), task.problem.norm
+    if only is not None:
+        task = replace(task, raw=one_input(task.raw, only), problem=one_input(task.problem, only))
+    flat = _flatten(task.problem, settled=_settled(task.problem, SETTLED * bound))
     head = ["inputs *" if only is None else f"inputs 1 {only}", *_variable_lines(network, flat), "rule sdp"]
     pairs = zip(proof.tau, flat.groups, strict=True)
     tau = [values[group.mask] * (group.weight[group.mask] ** 2) for values, group in pairs if group.mask.any()]

@@ -71,6 +71,12 @@ class Multipliers:
         return up(total, np.size(self.mu) + self.delta.size)
 
 
+def best_by_input(proofs: Sequence[Multipliers]) -> dict[int, Multipliers]:
+    """For l1, the multipliers with the smallest bound for every input."""
+    best = np.argmin([proof.bounds for proof in proofs], axis=0) if proofs else []
+    return {j: Multipliers(proofs[k].mu, proofs[k].delta[[j]], proofs[k].tau) for j, k in enumerate(best)}
+
+
 class Dual:
     """The duals of problems of the same shape, each on its own, or of one problem any number of times; on the backend.
 

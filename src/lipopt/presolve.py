@@ -71,6 +71,13 @@ def split_rows(problem: DerivativeProblem) -> list[DerivativeProblem]:
     return [drop_unused(replace(problem, objective=row)) for row in split]
 
 
+def one_input(problem: DerivativeProblem, j: int) -> DerivativeProblem:
+    """The problem of input j alone."""
+    alone = [{s: m[:, [j]] if s == 0 else m for s, m in blocks.items()} for blocks in problem.all_blocks()]
+    layers = tuple(replace(layer, blocks=blocks) for layer, blocks in zip(problem.layers, alone, strict=False))
+    return replace(problem, inputs=1, layers=layers, objective=alone[-1])
+
+
 def path_sums(problem: DerivativeProblem) -> tuple[list[Array], list[Array]]:
     """Bounds on |x| by source and on |gradient in x| by source (summed over the rows of C), in plain float arithmetic."""
     steepest = [np.maximum(np.abs(layer.lower), np.abs(layer.upper)) for layer in problem.layers]

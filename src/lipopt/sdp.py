@@ -7,7 +7,8 @@ What is reported is always proved; if nothing can be proved, that is the path su
 raised when the ascent ends with the gap still open, up to sqrt(2 n) + 1 for n variables: some optimum has that rank.
 
 For l1 the optimum is a maximum over inputs: batches of problems that share everything but t, those with the largest path
-sums first. Multipliers found for one input prove bounds for all; an input that is settled that way is not searched.
+sums first. Multipliers found for one input prove bounds for all; an input that is settled that way is not searched. If an input
+does not reach all neurons, as in a convolution, it has a problem of its own without them: they would need infinite multipliers.
 
 Many problems of one network (`together`) are filled up to one shape (padding.py) and solved as a batch, which keeps a GPU busy.
 """
@@ -24,11 +25,12 @@ import numpy as np
 
 from .backend import Backend, backend, enough_memory
 from .baselines import operator_norm_up, path_sum_bound, path_sum_rows
-from .dual import Dual, Hint, Multipliers
+from .dual import Dual, Hint, Multipliers, best_by_input
 from .errors import LipoptError
 from .lower import alternating
 from .methods import Status, Task, UpperBound, register
 from .padding import padded, real_neurons
+from .presolve import drop_unused, one_input
 from .problem import DerivativeProblem
 from .rounding import Array, up, up_float
 from .threads import blas_threads
@@ -106,29 +108,46 @@ class SDP:
     def _maximum_over_inputs(self, task: Task, arrays: Backend) -> UpperBound:
         """l1: the inputs with the largest path sums first. A proof for one holds for others too; those need no search."""
         problem, dual = task.problem, Dual([task.problem], arrays)
-        sums = up(path_sum_rows(problem).sum(axis=0), problem.outputs)
-        left = np.argsort(-sums, kind="stable")
+        paths = path_sum_rows(problem).sum(axis=0)
+        sums, left = up(paths, problem.outputs), np.argsort(-paths, kind="stable")
+        left = left[paths[left] > 0]  # others reach nothing; some do, or no layer would be left
         value = low = primal = 0.0
         proofs: list[Multipliers] = []
+        own: dict[int, Multipliers] = {}  # for inputs that have a problem of their own
         while len(left):
-            cases = [_Case(float(sums[j]), int(j), primal) for j in left[:BATCH]]
-            network = VectorNetwork([problem], arrays, left[:BATCH])
-            state = self._search(network, dual, cases, task)
+            chosen = left[:BATCH]
+            alone = [drop_unused(one_input(problem, int(j))) for j in chosen]
+            if all(part.neurons == problem.neurons for part in alone):
+                alone = same = [problem] * len(chosen)
+                network, duals = VectorNetwork([problem], arrays, chosen), [dual] * len(chosen)
+                cases = [_Case(float(sums[j]), int(j), primal) for j in chosen]
+                state = self._search(network, dual, cases, task)
+            else:
+                same = padded(alone)
+                network, batch = VectorNetwork(same, arrays, np.zeros(len(chosen), np.int64)), Dual(same, arrays)
+                duals = [batch.only([k]) for k in range(len(chosen))]
+                cases = [_Case(float(sums[j]), 0, primal) for j in chosen]
+                state = self._search(network, batch, cases, task)
             primal = max(primal, *(case.value for case in cases))
             best = int(arrays.numpy(state.values).argmax())
-            low = max(low, _rounded(network, state, best, real_neurons(problem, problem), task))
-            for case in sorted(cases, key=lambda case: -case.bound):
-                if sums[case.index] > value:
-                    _prove(dual, [case], value)
+            part = replace(task, problem=alone[best])
+            low = max(low, _rounded(network, state, best, real_neurons(alone[best], same[best]), part))
+            for k in sorted(range(len(chosen)), key=lambda k: -cases[k].bound):
+                j, case = int(chosen[k]), cases[k]
+                if sums[j] > value:
+                    _prove(duals[k], [case], value)
                     value = max(value, case.proved)
-                    if case.proof is not None:
+                    if case.proof is not None and alone[k] is problem:
                         proofs.append(case.proof)
                         sums = np.minimum(sums, case.proof.bounds)
+                    elif case.proof is not None:
+                        own[j] = _expanded(case.proof, alone[k], same[k], problem)
+                        sums[j] = min(sums[j], case.proved)
             left = left[BATCH:][sums[left[BATCH:]] > value]
             if task.seconds_left <= 0:
                 value = float(np.max(sums[left], initial=value))
                 break
-        return _upper_bound(task, value, low, proofs, _details(primal, state))
+        return _upper_bound(task, value, low, {**best_by_input(proofs), **own} if own else proofs, _details(primal, state))
 
     def _search(self, network: VectorNetwork, dual: Dual, cases: Sequence[_Case], task: Task) -> State:
         """Ascend until every bound is within the gap of its value (for l1, of the largest value); the last state."""
@@ -179,7 +198,12 @@ class LipSDP:
         factor = {"l2": 1, "linf": problem.inputs, "l1": problem.outputs}[problem.norm]
         if problem.norm == "l2":
             return found
-        return UpperBound(up_float(found.value * sqrt(factor), 2), found.status, details={**found.details, "l2": found.value})
+        value, proof = up_float(found.value * sqrt(factor), 2), found.certificate
+        if isinstance(proof, Multipliers):  # mu and delta are as large as each other: scaled so that they are again
+            scale = sqrt(factor) if problem.norm == "linf" else 1 / sqrt(factor)
+            mu = proof.mu * scale if problem.norm == "linf" else np.full(problem.outputs, proof.mu * scale)
+            proof = Multipliers(mu, np.full(problem.inputs, float(proof.delta[0]) / scale), [t / scale for t in proof.tau])
+        return UpperBound(value, found.status, certificate=proof, details={**found.details, "l2": found.value})
 
 
 @dataclass(eq=False)
@@ -254,6 +278,15 @@ def _batches(problems: Sequence[DerivativeProblem]) -> Iterator[list[int]]:
         batch.append(k)
     if batch:
         yield batch
+
+
+def _expanded(proof: Multipliers, part: DerivativeProblem, filled: DerivativeProblem, whole: DerivativeProblem) -> Multipliers:
+    """Multipliers of a problem without some neurons, which get none, for the whole problem."""
+    tau = {layer.node: np.zeros(layer.size) for layer in whole.layers}
+    places = {layer.node: layer.neurons for layer in whole.layers}
+    for layer, (i, size) in zip(part.layers, real_neurons(part, filled), strict=True):
+        tau[layer.node][np.searchsorted(places[layer.node], layer.neurons)] = proof.tau[i][:size]
+    return replace(proof, tau=list(tau.values()))
 
 
 def _upper_bound(task: Task, value: float, low: float, certificate: Any, details: dict[str, Any]) -> UpperBound:

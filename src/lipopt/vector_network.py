@@ -121,7 +121,7 @@ class VectorNetwork:
         """The weights of the rows of C in every problem: their shares of the sum for l1, otherwise 1."""
         if self.norm != "l1":
             return np.ones((self.batch, self.outputs))
-        shares = np.maximum(self.backend.numpy(_sizes(state.outputs) / state.values).T, SMALLEST_SHARE)
+        shares = np.maximum(self.backend.numpy(_sizes(state.outputs) / (state.values + SMALLEST)).T, SMALLEST_SHARE)
         return np.asarray(shares / shares.sum(axis=1, keepdims=True))
 
     def _loss(self, x: Any) -> tuple[float, Any]:
