@@ -138,6 +138,7 @@ def test_certificates_prove_the_rows(network, points, tmp_path: Path) -> None:
     network.save(tmp_path / "network.safetensors")
     stored = lipcheck.network.read_network((tmp_path / "network.safetensors").read_bytes())
     rows = local_bounds(network, points[:2], 0.4, margins="all", certificates=tmp_path / "certificates")
+    assert (tmp_path / "certificates" / "network.safetensors").read_bytes() == (tmp_path / "network.safetensors").read_bytes()
     assert len({row.certificate for row in rows}) == 6
     for row in rows:
         claim = lipcheck.certificate.check(stored, Path(row.certificate).read_bytes())

@@ -139,6 +139,15 @@ def test_bad_input_is_one_line_and_exit_code_2(run, model: str, tmp_path: Path) 
         ("bound", model, "--output", "3"),
         ("bound", model, "--margin", "1"),
         ("bound", model, "--margin", "1,1"),
+        ("bound", model, "--margin", "0,1", "--output", "1"),
+        ("bound", model, "--all-outputs", "--output", "1"),
+        ("bound", model, "--seed", "-1"),
+        ("bound", model, "--certificate", str(tmp_path / "nowhere" / "c")),
+        ("bound", model, "--certificate", str(tmp_path)),
+        ("bound", model, "--certificate", model),
+        ("bound", model, "--certificate", str(tmp_path / "other.safetensors")),
+        ("report", model, "--out", model),
+        ("compare", model, "--methods", "shor", "--norm", "l1"),
         ("bound", model, "--method", "nope"),
         ("bound", model, "--method", "path-sum", "--pattern", "input"),
         ("bound", model, "--method", "lipopt-3", "--pattern", "nope"),
@@ -162,6 +171,7 @@ def test_bad_input_is_one_line_and_exit_code_2(run, model: str, tmp_path: Path) 
         assert out == "", args
         assert err.startswith("lipopt: "), args
         assert err.count("\n") == 1, args
+    assert run("info", model)[0] == 0  # it was not overwritten
 
 
 def test_usage_errors(run, model: str) -> None:

@@ -312,6 +312,14 @@ def test_names():
     assert (LiPopt(4).name, LiPopt().name) == ("lipopt-4", "lipopt")
 
 
+def test_no_degree_is_no_worse_than_the_degree_it_reaches():
+    """A round that adds few sets and gains nothing, here the first of degree 4, does not end the search."""
+    rng = np.random.default_rng(0)
+    weights = [rng.uniform(-1, 1, (b, a)) / np.sqrt(a) for a, b in ((2, 16), (16, 16), (16, 1))]
+    problem = problem_of(weights)
+    assert run(problem, LiPopt()).value <= run(problem, LiPopt(4)).value * (1 + 1e-3)
+
+
 def test_no_degree_goes_up_while_it_pays():
     problem = problem_of(random_network([20, 20, 10, 1], 5))
     found = run(problem, LiPopt(), pop_lower=0.24791)

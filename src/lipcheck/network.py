@@ -51,7 +51,9 @@ def read_network(data: bytes) -> Network:
             nodes.append(_node(i, entry, nodes, tensors))
             require(nodes[i].size > 0, f"node {i} is empty")
     except (KeyError, TypeError, ValueError, AttributeError, RecursionError, ArithmeticError, struct.error) as error:
-        raise Failure("malformed", f"the network file is not valid: {type(error).__name__} {error}") from None
+        raise Failure(
+            "malformed", f"this is not a network file of lipopt (safetensors): {type(error).__name__} {error}"
+        ) from None
     return Network(nodes, hashlib.sha256(data).hexdigest())
 
 

@@ -88,7 +88,8 @@ def compare(
             if on_refusal is None:
                 raise
             on_refusal(each.name, error)
-    return sorted(results, key=lambda r: r.upper)
+    best = max((r.pop_lower or 0.0 for r in results), default=0.0)  # what one method found holds for all
+    return sorted((replace(r, pop_lower=best) for r in results), key=lambda r: r.upper)
 
 
 @QUIET
@@ -144,6 +145,8 @@ class _Question:
             raise LipoptError(f"the domain is a Ball, a Box or None, got {type(domain).__name__}")
         if time_limit is not None and not time_limit > 0:
             raise LipoptError(f"the time limit must be positive, got {time_limit}")
+        if seed < 0:
+            raise LipoptError(f"the seed must not be negative, got {seed}")
         if samples is None:
             work = 20 * network.neurons + sum(
                 int(m.size) for node in network.nodes if isinstance(node, Affine) for m in node.matrices

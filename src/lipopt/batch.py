@@ -17,6 +17,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from .api import QUIET
+from .backend import backend
 from .data import check_labels, check_points
 from .domain import Ball
 from .engines import Chunk, Engine, engine
@@ -114,7 +115,7 @@ class Questions:
         radii = tuple(float(r) for r in np.atleast_1d(np.asarray(radius, dtype=np.float64)))
         clip = options["clip"]
         largest = (1.0 if clip is None else float(clip[1] - clip[0])) if certified_radius else None
-        folder = None if certificates is None else str(_folder(Path(certificates)))
+        folder = None if certificates is None else str(_folder(Path(certificates), network))
         ask = Ask(radii, find_method(method), largest=largest, certificates=folder, **options)
         rows = check_points(network, points)
         _check(network, ask, rows, labels is not None)
@@ -193,10 +194,11 @@ class Questions:
         ]
 
 
-def _folder(path: Path) -> Path:
-    """A folder that is there, or can be made."""
+def _folder(path: Path, network: Network) -> Path:
+    """A folder that is there, or can be made, for certificates, with the network that they are about."""
     try:
         path.mkdir(parents=True, exist_ok=True)
+        network.save(path / "network.safetensors")
     except OSError as error:
         raise LipoptError(f"cannot write certificates to {path}: {error.strerror}") from error
     return path
@@ -210,6 +212,8 @@ def _parts(network: Network, points: Array) -> list[Array]:
 
 def _check(network: Network, ask: Ask, points: Array, labelled: bool) -> None:
     asked = ask.margins is not None or ask.largest is not None
+    if ask.batched:
+        backend(ask.batched.device)  # an error if it is not there
     if not ask.radii and ask.largest is None:
         raise LipoptError("give a radius, or ask for the certified radius")
     for radius in ask.radii:
@@ -238,6 +242,8 @@ def _check(network: Network, ask: Ask, points: Array, labelled: bool) -> None:
         raise LipoptError(f"the time limit must be positive, got {ask.time_limit}")
     if ask.clip is not None:
         low, high = ask.clip
+        if not low <= high:
+            raise LipoptError(f"clip needs low <= high, got {ask.clip}")
         outside = ((points < low) | (points > high)).any(axis=1)
-        if not low <= high or outside.any():
+        if outside.any():
             raise LipoptError(f"point {int(outside.argmax())} lies outside the clip range [{low}, {high}]")

@@ -50,7 +50,7 @@ Model = Annotated[
 ]
 ActivationOption = Annotated[str, typer.Option("--activation", help="between the layers of a .npz or .mat file")]
 NormOption = Annotated[NormName, typer.Option("--norm", help="norm on the inputs")]
-OutputOption = Annotated[int, typer.Option("--output", "-k", help="output to bound")]
+OutputOption = Annotated[int | None, typer.Option("--output", "-k", help="output to bound  [default: 0]")]
 MarginOption = Annotated[str | None, typer.Option("--margin", metavar="I,J", help="bound output I minus output J instead")]
 AllOption = Annotated[bool, typer.Option("--all-outputs", help="bound all outputs together")]
 CenterOption = Annotated[Path | None, typer.Option("--center", help="center of a ball: .npy, .csv or .txt file")]
@@ -64,8 +64,24 @@ SamplesOption = Annotated[int | None, typer.Option("--samples", help="random poi
 CertificateOption = Annotated[
     Path | None, typer.Option("--certificate", help="write a certificate of the (best) bound, for `lipopt check`")
 ]
+METHODS = "auto, sdp, lipopt, lipopt-K (degree K), path-sum, product, lip-sdp or shor"
 JsonOption = Annotated[bool, typer.Option("--json", help="print JSON for machines")]
 QuietOption = Annotated[bool, typer.Option("--quiet", "-q", help="no progress, no table: only the number")]
+
+
+def _show_version(asked: bool) -> None:
+    if asked:
+        from importlib.metadata import version
+
+        print(f"lipopt {version('lipopt')}")
+        raise typer.Exit
+
+
+@app.callback()
+def options(
+    version: Annotated[bool, typer.Option("--version", callback=_show_version, is_eager=True, help="print the version")] = False,
+) -> None:
+    """Certified Lipschitz constants of neural networks."""
 
 
 def main() -> None:
@@ -86,7 +102,7 @@ class Question:
 
     model: Model
     norm: NormOption = NormName.linf
-    output: OutputOption = 0
+    output: OutputOption = None
     margin: MarginOption = None
     all_outputs: AllOption = False
     center: CenterOption = None
@@ -103,8 +119,12 @@ class Question:
 
     def options(self) -> dict[str, Any]:
         """As keyword arguments of the functions of `lipopt`."""
+        from .errors import LipoptError
+
+        if (self.margin is not None) + (self.output is not None) + self.all_outputs > 1:
+            raise LipoptError("ask for one output (-k), for a margin or for all outputs, not for two of them")
         pair = None if self.margin is None else _pair(self.margin, "--margin", int)
-        output: Any = "all" if self.all_outputs else self.output
+        output: Any = "all" if self.all_outputs else self.output or 0
         return {"norm": self.norm.value, "output": output, "margin": pair, "domain": self.domain()}
 
     def domain(self) -> Domain:
@@ -179,7 +199,7 @@ def info(
 @question_command
 def bound(
     ask: Question,
-    method: Annotated[str, typer.Option("--method", "-m", help="name of a method; `lipopt compare` shows them")] = "auto",
+    method: Annotated[str, typer.Option("--method", "-m", help=METHODS)] = "auto",
     pattern: Annotated[str | None, typer.Option("--pattern", help="sparsity pattern of the LP methods")] = None,
     device: Annotated[str | None, typer.Option("--device", help="torch device of the SDP methods, such as cuda")] = None,
     time_limit: TimeOption = None,
@@ -194,6 +214,7 @@ def bound(
     from .api import bound as run
     from .methods import find_method
 
+    _check_writable(certificate, ask.model)
     given = {name: value for name, value in (("pattern", pattern), ("device", device)) if value is not None}
     with _progress(quiet or as_json) as progress:
         result = run(
@@ -244,7 +265,9 @@ def lower(
 @question_command
 def compare(
     ask: Question,
-    methods: Annotated[str | None, typer.Option("--methods", metavar="A,B,...", help="methods  [default: all]")] = None,
+    methods: Annotated[
+        str | None, typer.Option("--methods", metavar="A,B,...", help=f"some of {METHODS}  [default: all but auto]")
+    ] = None,
     time_limit: TimeOption = 60.0,
     seed: SeedOption = 0,
     samples: SamplesOption = None,
@@ -255,7 +278,9 @@ def compare(
     """Compare methods on the same question, best first."""
     from . import tables
     from .api import compare as run
+    from .errors import LipoptError
 
+    _check_writable(certificate, ask.model)
     refused: list[tuple[str, str]] = []
     with _progress(quiet or as_json) as progress:
         results = run(
@@ -269,7 +294,9 @@ def compare(
             on_refusal=lambda name, error: refused.append((name, str(error))),
             **ask.options(),
         )
-    written = _save(ask.network(), results[0], certificate) if results else ""
+    if not results:
+        raise LipoptError("no method takes this: " + "; ".join(f"{name}: {reason}" for name, reason in refused))
+    written = _save(ask.network(), results[0], certificate)
     if as_json:
         rows = [json.loads(r.to_json()) for r in results]
         print(json.dumps(rows + [{"method": name, "refused": reason} for name, reason in refused]))
@@ -286,7 +313,9 @@ def check(
     network: Annotated[Path, typer.Argument(help="network file (.safetensors)", show_default=False)],
     certificate: Annotated[Path, typer.Argument(help="certificate", show_default=False)],
 ) -> None:
-    """Verify a certificate with lipcheck, in exact arithmetic. Exit codes are lipcheck's: 0 verified, 1 rejected, 2 malformed."""
+    """Verify a certificate with lipcheck, in exact arithmetic.
+
+    Exit codes are lipcheck's: 0 verified, 1 rejected, 2 malformed, 3 another network, 4 limits exceeded, 70 internal error."""
     import subprocess
 
     raise typer.Exit(subprocess.run([sys.executable, "-m", "lipcheck", str(network), str(certificate)], check=False).returncode)
@@ -307,6 +336,8 @@ def report(
     """Write an HTML report: all methods, bounds against the radius of the ball, and which inputs matter."""
     from .report import report as run
 
+    _check_writable(certificate, ask.model)
+    _check_writable(file, ask.model)
     with _progress(quiet) as progress:
         done = run(
             ask.network(),
@@ -336,7 +367,9 @@ def local(
     output: Annotated[int | None, typer.Option("--output", "-k", help="this output only  [default: each]")] = None,
     margins: Annotated[MarginsName | None, typer.Option("--margins", help="bound the label's margins instead")] = None,
     certify: Annotated[bool, typer.Option("--certify", help="no tighter than it takes to certify the margins")] = False,
-    certified_radius: Annotated[bool, typer.Option("--certified-radius", help="search the radius that is certified")] = False,
+    certified_radius: Annotated[
+        bool, typer.Option("--certified-radius", help="search the certified radius, up to 1 or the width of --clip")
+    ] = False,
     norm: NormOption = NormName.linf,
     clip: ClipOption = None,
     method: Annotated[str, typer.Option("--method", "-m", help="name of a method")] = "sdp",
@@ -392,7 +425,7 @@ def local(
     if points is not None:
         questions = questions.only(*_pair(points, "--points", int, ":"))
     try:
-        with engine(jobs or (1 if device else cpu_count()), cluster) as where, rows_progress(quiet) as progress:
+        with engine((1 if device else cpu_count()) if jobs is None else jobs, cluster) as where, rows_progress(quiet) as progress:
             questions.write(results, where, resume, progress)
     except KeyboardInterrupt:
         print("lipopt: interrupted; the same command with --resume goes on", file=sys.stderr)
@@ -413,6 +446,18 @@ def demo() -> None:
 
     with _progress(False) as progress:
         run(_console(), progress)
+
+
+def _check_writable(path: Path | None, model: Path) -> None:
+    """Refuse a file that could not be written in the end, or that would overwrite the model or the network beside it."""
+    from .errors import LipoptError
+
+    if path is None:
+        return
+    if path.is_dir() or not path.parent.is_dir():
+        raise LipoptError(f"cannot write {path}: " + ("it is a folder" if path.is_dir() else f"there is no folder {path.parent}"))
+    if path.suffix == ".safetensors" or path.resolve() == model.resolve():
+        raise LipoptError(f"{path} is the name of a network; choose another for what is written")
 
 
 def _save(network: Network, result: Result, path: Path | None) -> str:

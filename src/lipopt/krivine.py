@@ -274,7 +274,7 @@ class _Search:
         """Solve, add the sets of up to `degree` variables that are violated most, and so on until that no longer helps."""
         _check_size(len(self.family.sets), degree)
         self._extend(pad(self.family.sets, degree))
-        stalled = 0
+        stalled = -1  # the first round, with the sets there were, may gain nothing
         while self.pattern.shape[0] and not self.finished:
             before = self.bound
             self._solve(10 * self.method.tolerance, ROUND)

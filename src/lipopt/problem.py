@@ -134,6 +134,8 @@ def output_matrix(network: Network, output: int | Literal["all"], margin: tuple[
     """The rows of the outputs that are asked for: one, all, or a difference of two."""
     m = network.output_size
     if margin is not None:
+        if not isinstance(margin, tuple | list) or len(margin) != 2:
+            raise LipoptError(f"a margin is a pair of outputs, got {margin!r}")
         i, j = margin
         for k in (i, j):
             _check_output(k, m)

@@ -61,7 +61,7 @@ def summarize(rows: Iterable[Row], outputs: int) -> Summary:
             certified_radii += [] if row.error else [row.radius]
             continue
         failures[row.radius] += row.error is not None
-        asked[row.radius][row.point] += row.question.startswith("margin")
+        asked[row.radius][row.point] += row.certified is not None or (row.error is not None and row.question.startswith("margin"))
         kept[row.radius][row.point] += row.certified is True
         if row.upper is not None:
             uppers[row.radius].append(row.upper)
