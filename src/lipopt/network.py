@@ -48,8 +48,8 @@ class Affine:
 
     name: str
     sources: tuple[int, ...]
-    matrices: tuple[Matrix, ...]
-    bias: Array
+    matrices: tuple[Matrix, ...] = field(repr=False)
+    bias: Array = field(repr=False)
 
     @property
     def size(self) -> int:
