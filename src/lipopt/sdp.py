@@ -117,17 +117,15 @@ class SDP:
         while len(left):
             chosen = left[:BATCH]
             alone = [drop_unused(one_input(problem, int(j))) for j in chosen]
-            if all(part.neurons == problem.neurons for part in alone):
+            shared = all(part.neurons == problem.neurons for part in alone)
+            if shared:
                 alone = same = [problem] * len(chosen)
-                network, duals = VectorNetwork([problem], arrays, chosen), [dual] * len(chosen)
-                cases = [_Case(float(sums[j]), int(j), primal) for j in chosen]
-                state = self._search(network, dual, cases, task)
+                network, batch = VectorNetwork([problem], arrays, chosen), dual
             else:
                 same = padded(alone)
                 network, batch = VectorNetwork(same, arrays, np.zeros(len(chosen), np.int64)), Dual(same, arrays)
-                duals = [batch.only([k]) for k in range(len(chosen))]
-                cases = [_Case(float(sums[j]), 0, primal) for j in chosen]
-                state = self._search(network, batch, cases, task)
+            cases = [_Case(float(sums[j]), int(j) if shared else 0, primal) for j in chosen]
+            state = self._search(network, batch, cases, task)
             primal = max(primal, *(case.value for case in cases))
             best = int(arrays.numpy(state.values).argmax())
             part = replace(task, problem=alone[best])
@@ -135,9 +133,9 @@ class SDP:
             for k in sorted(range(len(chosen)), key=lambda k: -cases[k].bound):
                 j, case = int(chosen[k]), cases[k]
                 if sums[j] > value:
-                    _prove(duals[k], [case], value)
+                    _prove(batch.only([k]), [case], value)
                     value = max(value, case.proved)
-                    if case.proof is not None and alone[k] is problem:
+                    if case.proof is not None and shared:
                         proofs.append(case.proof)
                         sums = np.minimum(sums, case.proof.bounds)
                     elif case.proof is not None:
