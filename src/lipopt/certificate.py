@@ -173,7 +173,7 @@ def _parts_by_input(network: Network, task: Task, proofs: Mapping[int, Any], bou
     whole = _flatten(problem)
     slack = _slack(network, task, whole)
     sums = path_sum_rows(problem).sum(axis=0) + problem.slack
-    rest = [j for j in range(problem.inputs) if j not in proofs or sums[j] <= bound * (1 + ROOM)]
+    rest = [j for j in range(problem.inputs) if j not in proofs or sums[j] <= bound * (1 + ROOM) + slack]
     for j in sorted(set(range(problem.inputs)) - set(rest)):
         if isinstance(proofs[j], Products):
             flat = _flatten(problem, j)
@@ -183,7 +183,7 @@ def _parts_by_input(network: Network, task: Task, proofs: Mapping[int, Any], bou
             yield _sdp(network, task, j, proofs[j])
     if rest:
         head = [f"inputs {len(rest)} {_join(rest)}", *_variable_lines(network, whole)]
-        yield [*head, "rule path-sum"], bound + slack
+        yield [*head, "rule path-sum"], bound + 2 * slack
 
 
 def _settled(problem: DerivativeProblem, amount: float) -> list[Array]:
