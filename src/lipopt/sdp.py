@@ -290,7 +290,7 @@ def _expanded(proof: Multipliers, part: DerivativeProblem, filled: DerivativePro
 def _upper_bound(task: Task, value: float, low: float, certificate: Any, details: dict[str, Any]) -> UpperBound:
     value = up_float(value + task.problem.slack, 1)
     status: Status = "time limit" if task.seconds_left <= 0 else "complete"
-    return UpperBound(value, status, low, certificate, details)
+    return UpperBound(value, status, low, certificate, details if certificate else {**details, "chosen": "path-sum"})
 
 
 def _details(primal: float, state: State) -> dict[str, Any]:
