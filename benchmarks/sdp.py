@@ -2,6 +2,7 @@
 
     python benchmarks/sdp.py solvers [--limit SECONDS]     Clarabel and SCS; a solver that ran past the limit is not tried on more
     python benchmarks/sdp.py width | depth
+    python benchmarks/sdp.py rank                          raising it along negative eigenvectors of S, or with noise
     python benchmarks/sdp.py network 3072-4096-4096-4096-1 [--device cuda] [--repeat 2]
 
 Random networks with normal weights of variance 1/fan-in and slopes in [0, 1], linf. Every table is printed as markdown.
@@ -18,9 +19,11 @@ from pathlib import Path
 
 import numpy as np
 
+from lipopt.backend import backend
 from lipopt.methods import Task, UpperBound
 from lipopt.problem import DerivativeProblem, Layer
-from lipopt.sdp import SDP
+from lipopt.sdp import POWER, SDP
+from lipopt.vector_network import VectorNetwork
 
 SOLVED = [(10, 20, 20, 1), (40, 40, 1), (50, 50, 50, 1), (80, 80, 1), (160, 160, 1)]  # by size of the matrix
 
@@ -107,9 +110,39 @@ def _lmi(problem: DerivativeProblem):  # type: ignore[no-untyped-def]
     return shor_lmi(problem, list(range(problem.inputs)))
 
 
+def raise_rank() -> None:
+    """From where the ascent ends at a low rank, with twice the rank: L-BFGS iterations to the optimum, up to 1e-6."""
+    show("network", "rank", "value there", "value of the SDP", "along eigenvectors", "with noise")
+    show(*["---"] * 6)
+    for sizes, rank in (((50, 50, 1), 3), ((50, 50, 50, 1), 4), ((200, 200, 200, 1), 6), ((100, 100, 100, 100, 1), 4)):
+        network = VectorNetwork([random_problem(sizes)], backend(None))
+
+        def ascended(rank: int, network: VectorNetwork = network) -> tuple[np.ndarray, float]:
+            x = network.power(network.start(rank, 0), POWER)
+            x, _ = network.ascend(x, 500, lambda: False)
+            return x, float(network.evaluate(x).values[0])
+
+        (x, value), (_, best) = ascended(rank), ascended(60)
+        noise = np.random.default_rng(0).standard_normal((sum(network.free), rank))
+        old = x.reshape(-1, rank)
+        wide = np.hstack([old, 0.1 * np.linalg.norm(old, axis=1, keepdims=True) / np.sqrt(2 * rank) * noise]).reshape(-1)
+        starts = network.widen(x, rank, 0)[0], wide
+        show("-".join(map(str, sizes)), rank, value, best, *(_iterations(network, start, best * (1 - 1e-6)) for start in starts))
+
+
+def _iterations(network: VectorNetwork, x: np.ndarray, value: float, most: int = 300) -> str:
+    """The fewest L-BFGS iterations that reach the value."""
+    low, high = 0, most + 1
+    while high - low > 1:
+        middle = (low + high) // 2
+        reached = network.evaluate(network.ascend(x, middle, lambda: False)[0]).values[0] >= value
+        low, high = (low, middle) if reached else (middle, high)
+    return str(high) if high <= most else f"> {most}"
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("table", choices=["solvers", "width", "depth", "network"])
+    parser.add_argument("table", choices=["solvers", "width", "depth", "rank", "network"])
     parser.add_argument("sizes", nargs="?", default="784-300-100-1", help="of the network, for 'network'")
     parser.add_argument("--device", help="a torch device, such as cuda")
     parser.add_argument("--limit", type=float, default=60.0, help="seconds for each conic solver")
@@ -117,6 +150,9 @@ def main() -> None:
     arguments = parser.parse_args()
     if arguments.table == "solvers":
         compare_solvers(arguments.limit)
+        return
+    if arguments.table == "rank":
+        raise_rank()
         return
     networks: dict[str, list[Sequence[int]]] = {
         "width": [(n, n, n, 1) for n in (50, 100, 200, 400, 800)],

@@ -26,9 +26,10 @@ class Backend:
     array: Callable[[Any], Any]  # from NumPy
     numpy: Callable[[Any], Array]
     zeros: Callable[[tuple[int, ...]], Any]
-    concatenate: Callable[[list[Any]], Any]
+    concatenate: Callable[..., Any]  # a list of arrays, along an axis
     log: Callable[[Any], Any]
     sparse: Callable[[Matrix], Any]  # a CSR matrix in a form that @ is fast with
+    orthonormal: Callable[[Any], Any]  # of every matrix, a basis of its columns' span
     cholesky: Callable[[Any], tuple[Any, Array]]  # of every matrix, the lower factor and whether there is one
     solve_lower: Callable[[Any, Any], Any]  # L^-1 B, for every L and B
 
@@ -68,6 +69,9 @@ def _numpy() -> Backend:
     def sparse(matrix: Matrix) -> Matrix:
         return sp.csr_array(matrix, dtype=np.float64)
 
+    def orthonormal(matrices: Array) -> Array:
+        return np.linalg.qr(matrices).Q
+
     def factor(matrix: Array) -> Array | None:
         try:
             root = scipy.linalg.cholesky(matrix, lower=True, check_finite=False)
@@ -87,7 +91,7 @@ def _numpy() -> Backend:
     def join(arrays: list[Array]) -> Array:
         return arrays[0][None] if len(arrays) == 1 else np.stack(arrays)
 
-    return Backend("cpu", array, np.asarray, np.zeros, np.concatenate, np.log, sparse, cholesky, solve_lower)
+    return Backend("cpu", array, np.asarray, np.zeros, np.concatenate, np.log, sparse, orthonormal, cholesky, solve_lower)
 
 
 def _torch(device: str) -> Backend:
@@ -129,6 +133,7 @@ def _torch(device: str) -> Backend:
         torch.cat,
         torch.log,
         sparse,
+        lambda matrices: torch.linalg.qr(matrices).Q,
         cholesky,
         solve_lower,
     )

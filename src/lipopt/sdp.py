@@ -4,7 +4,8 @@
 
 Rounds of ascent alternate with the dual (dual.py), until the two are within the gap, nothing improves, or time is up.
 What is reported is always proved; if nothing can be proved, that is the path sum. The rank starts small and is
-raised when the ascent ends with the gap still open, up to sqrt(2 n) + 1 for n variables: some optimum has that rank.
+raised along negative eigenvectors of the dual matrix S when the ascent ends with the gap still open, up to sqrt(2 n) + 1 for
+n variables: some optimum has that rank.
 
 For l1 the optimum is a maximum over inputs: batches of problems that share everything but t, those with the largest path
 sums first. Multipliers found for one input prove bounds for all; an input that is settled that way is not searched. If an input
@@ -177,8 +178,10 @@ class SDP:
             if ended or bool((state.values <= before * (1 + STALLED)).all()):
                 if rank >= enough or self.rank:
                     return
-                rank = min(2 * rank, enough)
-                x = network.widen(x, rank, task.seed + stage)
+                x, added = network.widen(x, min(rank, enough - rank), task.seed + stage)
+                rank += added
+                if not added:
+                    return
 
 
 @register("lip-sdp")

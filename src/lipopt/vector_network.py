@@ -29,6 +29,9 @@ from .rounding import Array
 SMALLEST = 1e-150  # what |y| is kept above, to divide by it
 SMALLEST_SHARE = 1e-6  # of one row in the sum over rows
 FLOOR = 1e-8  # the smallest length of a scaled vector, relative to their mean
+SUBSPACE = 20  # iterations for new coordinates
+LEAST_EXCESS = 1e-6  # of an eigenvalue above 1, for it to count
+NEW_SHARE = 0.1  # squared length of a new coordinate, relative to all others and to the excess of its eigenvalue
 
 
 @dataclass(frozen=True, eq=False)
@@ -65,16 +68,22 @@ class VectorNetwork:
         rng = np.random.default_rng(seed)
         return self.backend.array(rng.standard_normal(sum(self.free) * self.batch * rank))
 
-    def widen(self, x: Any, rank: int, seed: int) -> Any:
-        """The same vectors in a higher rank, with a little noise in the new coordinates."""
-        rng = np.random.default_rng(seed)
-        old = self._views(x)
-        width = rank - old[0].shape[2]
-        wide = []
-        for vectors in map(self.backend.numpy, old):
-            length = np.sqrt(np.square(vectors).sum(axis=2, keepdims=True) / rank)
-            wide.append(np.concatenate([vectors, 0.1 * length * rng.standard_normal((*vectors.shape[:2], width))], axis=2))
-        return self.backend.array(np.concatenate([w.reshape(-1) for w in wide]))
+    def widen(self, x: Any, most: int, seed: int) -> tuple[Any, int]:
+        """The same vectors with up to `most` new coordinates in which the value grows; and how many: at an optimum, none.
+
+        A new coordinate changes the value to second order by -S, the quadratic form of the dual. With the lengths of _rescaled
+        that is B - 1, B >= 0. Eigenvectors of B above 1, the negative ones of S, are found by applying B to a random subspace."""
+        state, x = self.evaluate(x), self._rescaled(x)
+        image = self.backend.array(np.random.default_rng(seed).standard_normal((sum(self.free), self.batch, most)))
+        for _ in range(SUBSPACE):
+            basis = self.backend.orthonormal(image.swapaxes(0, 1)).swapaxes(0, 1)
+            image = self._curvature(state, basis)
+        excess = self.backend.numpy((basis * image).sum(0)) - 1
+        grows = np.nonzero((excess > LEAST_EXCESS).any(axis=0))[0]
+        old = x.reshape(len(basis), self.batch, -1)
+        size = (old * old).sum(-1).sum(0)[:, None]
+        new = basis[:, :, grows] * (NEW_SHARE * size * self.backend.array(np.maximum(excess[:, grows], 0))) ** 0.5
+        return self.backend.concatenate([old, new], 2).reshape(-1), len(grows)
 
     def evaluate(self, x: Any) -> State:
         """The forward and the backward pass."""
@@ -87,7 +96,7 @@ class VectorNetwork:
             values.append(middle * y[-1] + (half * y_sizes[-1])[..., None] * v)
         outputs = self._apply(self.blocks[-1], values)
         gradients = [0.0 * v for v in values]
-        self._apply_transposed(self.blocks[-1], self._output_directions(outputs), gradients)
+        self._apply_transposed(self.blocks[-1], outputs / self._output_sizes(outputs), gradients)
         for i in range(len(y), 0, -1):
             g = gradients[i]
             along = self.half[i - 1] * (g * units[i]).sum(-1) / y_sizes[i - 1]
@@ -142,12 +151,30 @@ class VectorNetwork:
 
     def _rescaled(self, x: Any) -> Any:
         state = self.evaluate(x)
-        scaled = []
-        for i, (u, w) in enumerate(zip(state.units, self.weights(state), strict=True)):
-            w = w / state.values
-            length = (w + FLOOR * w.mean(0) + SMALLEST) ** 0.5
-            scaled.append(u if i == 0 and self.norm != "linf" else u * length[..., None])
-        return self._flat(scaled)
+        return self._flat([u * length for u, length in zip(state.units, self._lengths(state), strict=True)])
+
+    def _lengths(self, state: State) -> list[Any]:
+        """The square roots of the shares of all vectors in the value; 1 for t unless it is made of unit vectors."""
+        shares = [w / state.values for w in self.weights(state)]
+        lengths = [(share + FLOOR * share.mean(0) + SMALLEST)[..., None] ** 0.5 for share in shares]
+        return lengths if self.norm == "linf" else [0.0 * lengths[0] + 1.0, *lengths[1:]]
+
+    def _curvature(self, state: State, new: Any) -> Any:
+        """B applied to the vectors of a new coordinate (or several), given with the lengths of _rescaled."""
+        lengths, t, *turns = self._lengths(state), *self._views(new.reshape(-1))
+        factors = [(h * y)[..., None] / length for h, y, length in zip(self.half, state.y_sizes, lengths[1:], strict=True)]
+        values, y = [self.backend.zeros((self.inputs, *new.shape[1:])) if self.columns is not None else t / lengths[0]], []
+        for blocks, middle, factor, turn in zip(self.blocks, self.middle, factors, turns, strict=False):
+            y.append(self._apply(blocks, values))
+            values.append(middle * y[-1] + factor * turn)
+        gradients = [0.0 * v for v in values]
+        outputs = self._apply(self.blocks[-1], values) / self._output_sizes(state.outputs)
+        self._apply_transposed(self.blocks[-1], outputs, gradients)
+        for i in range(len(y), 0, -1):
+            along = self.half[i - 1] * _sizes(state.gradients[i]) / state.y_sizes[i - 1]
+            self._apply_transposed(self.blocks[i - 1], self.middle[i - 1] * gradients[i] + along[..., None] * y[i - 1], gradients)
+        parts = [gradients[0] / lengths[0], *(f * g for f, g in zip(factors, gradients[1:], strict=True))]
+        return self._flat([part / state.values[:, None] for part in parts]).reshape(new.shape)
 
     def _directions(self, t: Any) -> Any:
         if self.norm == "linf":
@@ -161,10 +188,8 @@ class VectorNetwork:
     def _norms(self, outputs: Any) -> Any:
         return _sizes(outputs).sum(0) if self.norm == "l1" else (outputs * outputs).sum(-1).sum(0) ** 0.5
 
-    def _output_directions(self, outputs: Any) -> Any:
-        if self.norm == "l1":
-            return outputs / (_sizes(outputs) + SMALLEST)[..., None]
-        return outputs / (self._norms(outputs)[..., None] + SMALLEST)
+    def _output_sizes(self, outputs: Any) -> Any:
+        return (_sizes(outputs) if self.norm == "l1" else self._norms(outputs))[..., None] + SMALLEST
 
     def _apply(self, blocks: Any, values: list[Any]) -> Any:
         return sum(_times(m, values[s]) for s, (m, _) in blocks.items())
