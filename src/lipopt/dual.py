@@ -87,9 +87,11 @@ class Dual:
         self.norm, self.backend, self.count = first.norm, backend, len(problems)
         self.sizes = [*first.sizes, first.outputs]
         self.last = len(self.sizes) - 1
-        self.separate = first.norm == "l1"  # then part (0, 0) is a diagonal, kept as a vector
+        self.separate = first.norm == "l1"
         self.layers = [_stack_layer([problem.layers[i] for problem in problems], backend) for i in range(len(first.layers))]
         self.objective = {s: backend.stack([problem.objective[s] for problem in problems]) for s in first.objective}
+        squares = any(0 in layer.blocks and (layer.lower * layer.upper).any() for p in problems for layer in p.layers)
+        self.wide = not self.separate and not squares and first.inputs > sum(self.sizes[1:])  # then inputs are eliminated first
         columns = [m.T for problem in problems for layer in problem.layers for m in layer.blocks.values()]
         self.roundings = max(terms(m.tocsr() if sp.issparse(m) else m) for m in columns) + len(self.sizes) + 8  # in an entry of S
 
@@ -111,18 +113,19 @@ class Dual:
         build up in the next. `inflation` makes every block more definite than it has to be. None if a block stayed indefinite."""
         parts: Parts = {}
         self._add_output(parts, rows / 4)
-        _, good = self._eliminate(parts, self.last)
-        fitted = []
+        columns, good = self._eliminate(parts, self.last)
+        fitted, inputs = [], [columns[0]] if 0 in columns else []
         larger = self.backend.array(1 + inflation)[:, None]
         for i in range(self.last - 1, 0, -1):
             tau, enough = self._outweigh(parts[i, i], self._best_tau(parts, i, x) * larger, 2.0)
             self._add_layer(parts, i, tau)
-            _, definite = self._eliminate(parts, i)
+            columns, definite = self._eliminate(parts, i)
+            inputs += [columns[0]] if 0 in columns else []
             good &= enough & definite
             if not good.any():
                 return [None] * self.count
             fitted.append(self.backend.numpy(tau))
-        delta, enough = self._enough_delta(parts[0, 0], x[0])
+        delta, enough = self._enough_delta(parts, inputs, x[0])
         delta = delta * (1 + inflation)[:, None]
         squares = delta if self.separate else delta.sum(axis=1, keepdims=True)
         good &= enough & ((squares > 0) & (squares < np.inf)).all(axis=1)
@@ -179,10 +182,10 @@ class Dual:
         return np.asarray(good & definite & small)
 
     def _factor(self, parts: Parts) -> tuple[Parts, Array]:
-        """The block Cholesky factor, eliminating the output first: blocks (i, k), k >= i, of L; and whether there is one."""
+        """The block Cholesky factor: blocks (i, k) of L for every source k and those i eliminated later; and whether there is one."""
         factor: Parts = {}
         good = np.ones(self.count, bool)
-        for k in range(self.last, -1, -1):
+        for k in [0, *range(self.last, 0, -1)] if self.wide else range(self.last, -1, -1):
             columns, definite = self._eliminate(parts, k)
             factor.update({(i, k): column for i, column in columns.items()})
             good &= definite
@@ -194,7 +197,7 @@ class Dual:
         square: Any = 0.0
         for i in range(len(self.sizes)):
             for j in range(i + 1):
-                shared = [k for k in range(i, self.last + 1) if (i, k) in factor and (j, k) in factor]
+                shared = [k for k in range(len(self.sizes)) if (i, k) in factor and (j, k) in factor]
                 if not shared and (i, j) not in parts:
                     continue
                 rest = sum(_product(factor[i, k], factor[j, k], self.separate and i == 0) for k in shared)
@@ -223,7 +226,8 @@ class Dual:
 
     def _part(self, parts: Parts, i: int, j: int) -> Any:
         if (i, j) not in parts:
-            shape = (self.count, self.sizes[i]) if self.separate and i == 0 else (self.count, self.sizes[i], self.sizes[j])
+            diagonal = i == 0 and (self.separate or self.wide)  # then it is kept as a vector
+            shape = (self.count, self.sizes[i]) if diagonal else (self.count, self.sizes[i], self.sizes[j])
             parts[i, j] = self.backend.zeros(shape)
         return parts[i, j]
 
@@ -251,13 +255,17 @@ class Dual:
     def _eliminate(self, parts: Parts, k: int) -> tuple[dict[int, Any], Array]:
         """Eliminate source k: its columns of L, by source, and whether it is definite; `parts` becomes the Schur complement."""
         diagonal = parts.pop((k, k))
+        below = {j: parts.pop((k, j)) for j in range(k) if (k, j) in parts}
+        below |= {i: parts.pop((i, k)).mT for i in range(k + 1, len(self.sizes)) if (i, k) in parts}
         if diagonal.ndim == 2:
-            return {k: abs(diagonal) ** 0.5}, self.backend.numpy((diagonal > 0).all(-1))
-        root, definite = self.backend.cholesky(diagonal)
-        columns = {j: self.backend.solve_lower(root, parts.pop((k, j))).mT for j in range(k) if (k, j) in parts}
+            root, definite = abs(diagonal) ** 0.5, self.backend.numpy((diagonal > 0).all(-1))
+            columns = {j: (part / (root + SMALLEST)[..., None]).mT for j, part in below.items()}
+        else:
+            root, definite = self.backend.cholesky(diagonal)
+            columns = {j: self.backend.solve_lower(root, part).mT for j, part in below.items()}
         for i, left in columns.items():
             for j, right in columns.items():
-                if j <= i:
+                if j <= i and not (self.wide and i == 0):
                     parts[i, j] = self._part(parts, i, j) - _product(left, right, self.separate and i == 0)
         return {k: root, **columns}, definite
 
@@ -279,15 +287,24 @@ class Dual:
         usual = np.minimum(np.nanmedian(positive, axis=1, keepdims=True), stiff)
         return self.backend.array(np.clip(tau, np.maximum(-numpy(_diagonal(rest)), FLOOR * usual), stiff))
 
-    def _enough_delta(self, rest: Any, t: Any) -> tuple[Array, Array]:
-        """delta = |g|, g the gradient of the quadratic form that is left, at its maximum over t; then raised as needed."""
+    def _enough_delta(self, parts: Parts, columns: list[Any], t: Any) -> tuple[Array, Array]:
+        """delta = |g|, g the gradient of the quadratic form that is left, at its maximum over t; then raised as needed.
+
+        That form is part (0, 0), or - G G^T for `columns` G: diag(delta) - G G^T is as definite as 1 - G^T diag(1 / delta) G."""
         if self.separate:
-            return np.maximum(-self.backend.numpy(rest), SMALLEST), np.ones(self.count, bool)
+            return np.maximum(-self.backend.numpy(parts[0, 0]), SMALLEST), np.ones(self.count, bool)
+        if self.wide:
+            G = self.backend.concatenate(columns, 2)
         for _ in range(POWER):
-            g = rest @ t
+            g = -(G @ (G.mT @ t)) if self.wide else parts[0, 0] @ t
             sizes = _sizes(g) if self.norm == "linf" else 0 * _sizes(g) + _squares(g)[:, None] ** 0.5
             t = g / -(sizes + SMALLEST)[..., None]
-        delta, enough = self._outweigh(rest, sizes + FLOOR * sizes.mean(-1)[:, None] + SMALLEST, 1.0)
+        delta = sizes + FLOOR * sizes.mean(-1)[:, None] + SMALLEST
+        if self.wide:
+            factor, enough = self._outweigh(-(G.mT @ (G / delta[..., None])), 0 * G[:, 0] + 1, 1.0)
+            delta = delta * factor[:, :1]
+        else:
+            delta, enough = self._outweigh(parts[0, 0], delta, 1.0)
         return self.backend.numpy(delta)[:, : None if self.norm == "linf" else 1], enough
 
     def _outweigh(self, rest: Any, diagonal: Any, margin: float) -> tuple[Any, Array]:
@@ -333,8 +350,10 @@ def _stack_layer(layers: Sequence[Layer], backend: Backend) -> _Layers:
 
 
 def _product(left: Any, right: Any, diagonal: bool) -> Any:
-    """left @ right^T, or its diagonal alone."""
-    return (left * right).sum(-1) if diagonal and left.ndim > 2 else left * right if diagonal else left @ right.mT
+    """left @ right^T, or its diagonal alone. Diagonal matrices are vectors."""
+    if right.ndim == 2:
+        return left * (right if left.ndim == 2 else right[:, None])
+    return (left * right).sum(-1) if diagonal else left @ right.mT
 
 
 def _times(matrix: Any, vector: Any) -> Any:
