@@ -21,10 +21,11 @@ def _local(rng, n):
     return lower, lower + rng.random(n) * (rng.random(n) < 0.7)  # some slopes are known
 
 
-def random_problem(seed, *, norm="linf", depth=3, slopes="relu", skips=False, outputs=1, widest=6):
-    """`depth` weight matrices; layers of up to `widest` neurons, some blocks sparse."""
+def random_problem(seed, *, norm="linf", depth=3, slopes="relu", skips=False, outputs=1, widest=6, inputs=None):
+    """`depth` weight matrices; layers of up to `widest` neurons (and as many inputs, if none are given), some blocks sparse."""
     rng = np.random.default_rng(seed)
     sizes = rng.integers(2, widest + 1, depth)
+    sizes[0] = inputs or sizes[0]
 
     def blocks(rows, i):
         sources = [i - 1, *(j for j in range(i - 1) if skips and rng.random() < 0.5)]

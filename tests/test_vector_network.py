@@ -15,7 +15,7 @@ from lipopt.baselines import path_sum_bound, path_sum_rows
 from lipopt.dual import Dual, Multipliers
 from lipopt.lower import enumerate_pop, free_neurons
 from lipopt.methods import Task, find_method
-from lipopt.presolve import drop_unused, one_input, presolve, split_rows
+from lipopt.presolve import drop_unused, one_input, presolve, slopes_from_zero, split_rows
 from lipopt.problem import DerivativeProblem, Layer, derivative_problem, output_matrix, slope_ranges
 from lipopt.sdp import SDP, LipSDP, _batches
 from lipopt.vector_network import VectorNetwork
@@ -46,6 +46,27 @@ def check(problem, **settings):
 def test_equals_a_conic_solver(norm, outputs, skips, depth, slopes):
     problem = random_problem(depth, norm=norm, depth=depth, slopes=slopes, skips=skips, outputs=outputs)
     check(problem)
+
+
+@pytest.mark.parametrize("slopes", SLOPES)
+@pytest.mark.parametrize("depth", [2, 3, 4])
+@pytest.mark.parametrize(("norm", "outputs"), [("linf", 1), ("l2", 1), ("l2", 2)])
+def test_more_inputs_than_neurons(norm, outputs, depth, slopes):
+    """They are eliminated first then; slopes are made to begin at 0 for that."""
+    problem = random_problem(depth, norm=norm, depth=depth, slopes=slopes, skips=depth > 2, outputs=outputs, widest=4, inputs=16)
+    shifted = slopes_from_zero(problem)
+    assert Dual([shifted], backend(None)).wide
+    found = check(problem)
+    assert is_exactly_semidefinite(shifted, found.certificate)
+    assert check(problem, device="cpu").value == pytest.approx(found.value, rel=2e-4)
+
+
+@pytest.mark.parametrize("slopes", SLOPES)
+def test_slopes_from_zero(slopes):
+    problem = random_problem(6, depth=4, slopes=slopes, skips=True)
+    shifted = slopes_from_zero(problem)
+    assert all((layer.lower == 0).all() for layer in shifted.layers)
+    assert enumerate_pop(shifted) == pytest.approx(enumerate_pop(problem), rel=1e-12)
 
 
 @pytest.mark.parametrize("seed", range(20))

@@ -28,7 +28,7 @@ def presolve(problem: DerivativeProblem) -> DerivativeProblem:
     """The same optimum (up to the slack) with fewer variables."""
     problem = drop_unused(problem)
     for i in range(1, len(problem.layers) + 1):
-        problem = _substitute(problem, i)
+        problem = _substitute_linear(problem, i)
     problem = drop_unused(problem)
     if not all(np.isfinite(m.data if sp.issparse(m) else m).all() for blocks in problem.all_blocks() for m in blocks.values()):
         raise LipoptError("the network's weights are so large that their products overflow; rescale the network")
@@ -78,6 +78,17 @@ def one_input(problem: DerivativeProblem, j: int) -> DerivativeProblem:
     return replace(problem, inputs=1, layers=layers, objective=alone[-1])
 
 
+def slopes_from_zero(problem: DerivativeProblem) -> DerivativeProblem:
+    """The same optimum (up to the slack) with slopes from 0: z = l y + z', the slope of z' in [0, u - l], l y substituted."""
+    for i, layer in enumerate(problem.layers, start=1):
+        shifted = np.flatnonzero(layer.lower)
+        if len(shifted):
+            width = layer.upper - layer.lower
+            upper = np.where((layer.lower == 0) | (width == 0), width, np.nextafter(width, np.inf))
+            problem = _substitute(problem, i, shifted, np.arange(layer.size), np.zeros(layer.size), upper)
+    return problem
+
+
 def path_sums(problem: DerivativeProblem) -> tuple[list[Array], list[Array]]:
     """Bounds on |x| by source and on |gradient in x| by source (summed over the rows of C), in plain float arithmetic."""
     steepest = [np.maximum(np.abs(layer.lower), np.abs(layer.upper)) for layer in problem.layers]
@@ -115,14 +126,21 @@ def _restrict(blocks: Blocks, keep: list[Array], number: Array, rows: Array) -> 
     return result
 
 
-def _substitute(problem: DerivativeProblem, i: int) -> DerivativeProblem:
-    """Substitute the linear neurons of source i into everything that reads them, unless that would take too much memory."""
+def _substitute_linear(problem: DerivativeProblem, i: int) -> DerivativeProblem:
+    """Substitute the linear neurons of source i, unless that would take too much memory."""
     layer = problem.layers[i - 1]
-    linear = np.flatnonzero(layer.lower == layer.upper)
-    readers = [(k, blocks) for k, blocks in enumerate(problem.all_blocks()) if i in blocks]
-    if len(linear) == 0 or not _worthwhile(layer, linear, [blocks for _, blocks in readers], i):
+    linear, rest = np.flatnonzero(layer.lower == layer.upper), np.flatnonzero(layer.lower != layer.upper)
+    if len(linear) == 0 or not _worthwhile(layer, linear, [blocks for blocks in problem.all_blocks() if i in blocks], i):
         return problem
-    rest = np.flatnonzero(layer.lower != layer.upper)
+    return _substitute(problem, i, linear, rest, layer.lower[rest], layer.upper[rest])
+
+
+def _substitute(
+    problem: DerivativeProblem, i: int, linear: Array, rest: Array, lower: Array, upper: Array
+) -> DerivativeProblem:
+    """Substitute l y of the neurons `linear` of source i into everything that reads them; `rest` stay, with slopes of their own."""
+    layer = problem.layers[i - 1]
+    readers = [(k, blocks) for k, blocks in enumerate(problem.all_blocks()) if i in blocks]
     slope = layer.lower[linear]
     inner = {source: _times(slope, matrix[linear, :]) for source, matrix in layer.blocks.items()}
     x, gradient = path_sums(problem)
@@ -152,7 +170,7 @@ def _substitute(problem: DerivativeProblem, i: int) -> DerivativeProblem:
         else:
             objective = new
     remaining = {source: matrix[rest, :] for source, matrix in layer.blocks.items()}
-    layers[i - 1] = Layer(remaining, layer.lower[rest], layer.upper[rest], layer.node, layer.neurons[rest])
+    layers[i - 1] = Layer(remaining, lower, upper, layer.node, layer.neurons[rest])
     return replace(problem, layers=tuple(layers), objective=objective, slack=slack)
 
 

@@ -31,7 +31,7 @@ from .errors import LipoptError
 from .lower import alternating
 from .methods import Status, Task, UpperBound, register
 from .padding import padded, real_neurons
-from .presolve import drop_unused, one_input
+from .presolve import drop_unused, one_input, slopes_from_zero
 from .problem import DerivativeProblem
 from .rounding import Array, up, up_float
 from .threads import blas_threads
@@ -93,9 +93,11 @@ class SDP:
             raise LipoptError(f"a layer of {widest} is too wide for the SDP, which takes up to {most}{advice}")
         if problems[0].norm == "l1":
             return [self._maximum_over_inputs(task, arrays) for task in tasks]
+        if problems[0].inputs > max(problem.neurons for problem in problems):
+            problems = [slopes_from_zero(problem) for problem in problems]  # so that inputs can be eliminated first
         same = padded(problems) if len(problems) > 1 else problems
         network, dual = VectorNetwork(same, arrays), Dual(same, arrays)
-        cases = [_Case(path_sum_bound(replace(problem, slack=0.0))) for problem in problems]
+        cases = [_Case(path_sum_bound(replace(task.problem, slack=0.0))) for task in tasks]
         state = self._search(network, dual, cases, tasks[0])
         _prove(dual, cases)
         results = []
@@ -103,7 +105,7 @@ class SDP:
             neurons = real_neurons(task.problem, same[k])
             proof = case.proof and replace(case.proof, tau=[case.proof.tau[i][:size] for i, size in neurons])
             low = _rounded(network, state, k, neurons, task)
-            results.append(_upper_bound(task, case.proved, low, proof, _details(case.value, state)))
+            results.append(_upper_bound(task, case.proved + problems[k].slack, low, proof, _details(case.value, state)))
         return results
 
     def _maximum_over_inputs(self, task: Task, arrays: Backend) -> UpperBound:
@@ -146,6 +148,7 @@ class SDP:
             if task.seconds_left <= 0:
                 value = float(np.max(sums[left], initial=value))
                 break
+        value += problem.slack
         return _upper_bound(task, value, low, {**best_by_input(proofs), **own} if own else proofs, _details(primal, state))
 
     def _search(self, network: VectorNetwork, dual: Dual, cases: Sequence[_Case], task: Task) -> State:
@@ -291,7 +294,7 @@ def _expanded(proof: Multipliers, part: DerivativeProblem, filled: DerivativePro
 
 
 def _upper_bound(task: Task, value: float, low: float, certificate: Any, details: dict[str, Any]) -> UpperBound:
-    value = up_float(value + task.problem.slack, 1)
+    value = up_float(value, 1)
     status: Status = "time limit" if task.seconds_left <= 0 else "complete"
     return UpperBound(value, status, low, certificate, details if certificate else {**details, "chosen": "path-sum"})
 
