@@ -62,6 +62,17 @@ def test_more_inputs_than_neurons(norm, outputs, depth, slopes):
 
 
 @pytest.mark.parametrize("slopes", SLOPES)
+@pytest.mark.parametrize("inputs", [3, 16])
+def test_multipliers_for_all_rows_bound_every_row(inputs, slopes):
+    problem = presolve(random_problem(4, depth=3, slopes=slopes, skips=True, outputs=4, widest=5, inputs=inputs))
+    found = SDP().every_row(Task(problem, problem), np.array([1.0, 2.0, 1.0, 0.5]))
+    for row, upper in zip(split_rows(problem), found, strict=True):
+        assert enumerate_pop(row) <= upper.value <= 4 * enumerate_pop(row)
+        assert upper.certificate.bounds[0] == pytest.approx(upper.value, rel=1e-9)
+        assert is_exactly_semidefinite(row, upper.certificate)
+
+
+@pytest.mark.parametrize("slopes", SLOPES)
 def test_slopes_from_zero(slopes):
     problem = random_problem(6, depth=4, slopes=slopes, skips=True)
     shifted = slopes_from_zero(problem)

@@ -11,13 +11,14 @@ in the variables (t, z, w). If tau >= 0 and S is positive semidefinite, then at 
 One row, or the Euclidean norm of several: the same mu for all, counted once. delta: one for every input (linf), or one for
 all (l2), counted once. For l1, t is one of the unit vectors: S is asked to be positive semidefinite for every input on its
 own, without the others, and mu + delta_j is the bound for input j. There |C x| is the sum of the absolute values of rows,
-and every row has its own mu.
+and every row has its own mu. In the same way, multipliers of several rows prove a bound for every row on its own (`every_row`).
 
 S is sparse in blocks, one block for every pair of layers that interact. Eliminating variables from the output to the
 input (a block Cholesky factorization) keeps it so, and leaves one condition on the inputs, diag(delta) >= K, which
 scaling delta repairs. `fit` finds multipliers that way, in plain floating point. `are_proved` then decides: it factorizes
 D S D - shift I = L L^T + R, D a scaling by powers of two, and compares the shift with a bound on |R| and on every rounding
 error on the way. It assumes nothing about how well the factorization went, only that matrix products are float64 sums.
+Where inputs outnumber all else and slopes begin at 0, the block of the inputs is diagonal, and they are eliminated first.
 """
 
 from __future__ import annotations
@@ -82,16 +83,16 @@ class Dual:
 
     Arrays have a first axis for the problems: blocks are (problems, n, m), or (1, n, m) where all share them."""
 
-    def __init__(self, problems: Sequence[DerivativeProblem], backend: Backend) -> None:
+    def __init__(self, problems: Sequence[DerivativeProblem], backend: Backend, every_row: bool = False) -> None:
         first = problems[0]
         self.norm, self.backend, self.count = first.norm, backend, len(problems)
         self.sizes = [*first.sizes, first.outputs]
         self.last = len(self.sizes) - 1
-        self.separate = first.norm == "l1"
+        self.separate = 0 if first.norm == "l1" else self.last if every_row else None  # only the diagonal of its block matters
         self.layers = [_stack_layer([problem.layers[i] for problem in problems], backend) for i in range(len(first.layers))]
         self.objective = {s: backend.stack([problem.objective[s] for problem in problems]) for s in first.objective}
         squares = any(0 in layer.blocks and (layer.lower * layer.upper).any() for p in problems for layer in p.layers)
-        self.wide = not self.separate and not squares and first.inputs > sum(self.sizes[1:])  # then inputs are eliminated first
+        self.wide = self.separate != 0 and not squares and first.inputs > sum(self.sizes[1:])  # then inputs are eliminated first
         columns = [m.T for problem in problems for layer in problem.layers for m in layer.blocks.values()]
         self.roundings = max(terms(m.tocsr() if sp.issparse(m) else m) for m in columns) + len(self.sizes) + 8  # in an entry of S
 
@@ -127,7 +128,7 @@ class Dual:
             fitted.append(self.backend.numpy(tau))
         delta, enough = self._enough_delta(parts, inputs, x[0])
         delta = delta * (1 + inflation)[:, None]
-        squares = delta if self.separate else delta.sum(axis=1, keepdims=True)
+        squares = delta if self.separate == 0 else delta.sum(axis=1, keepdims=True)
         good &= enough & ((squares > 0) & (squares < np.inf)).all(axis=1)
         return [
             Hint(squares[k], rows[k], delta[k], [tau[k] for tau in fitted[::-1]], float(inflation[k])) if good[k] else None
@@ -141,8 +142,19 @@ class Dual:
         found = [self._scaled(hint, bound) for hint, bound in zip(hints, bounds, strict=True)]
         return [m if good else None for m, good in zip(found, self.are_proved(found), strict=True)]
 
+    def squares_of_rows(self, hint: Hint) -> Array:
+        """The squares of the bounds that multipliers of all rows together give for every row; inf if they give none."""
+        parts: Parts = {}
+        self._add_output(parts, np.zeros((1, self.sizes[-1])))
+        for i, tau in enumerate(hint.tau, start=1):
+            self._add_layer(parts, i, self.backend.array(tau[None]))
+        _add_diagonal(self._part(parts, 0, 0), self.backend.array(np.broadcast_to(hint.delta, (1, self.sizes[0]))))
+        definite = [self._eliminate(parts, k)[1].all() for k in self._order()[:-1]]
+        needed = -4 * self.backend.numpy(parts[self.last, self.last])[0]
+        return needed * hint.delta.sum() if all(definite) else np.full(self.sizes[-1], np.inf)
+
     def _scaled(self, hint: Hint, bound: float) -> Multipliers:
-        if self.separate:
+        if self.separate == 0:
             delta = np.where(hint.delta <= bound**2 * (1 + 1e-12), np.maximum(hint.delta, bound**2), EASY * hint.delta)
             mu: float | Array = bound / 2 * hint.rows
         else:
@@ -182,14 +194,18 @@ class Dual:
         return np.asarray(good & definite & small)
 
     def _factor(self, parts: Parts) -> tuple[Parts, Array]:
-        """The block Cholesky factor: blocks (i, k) of L for every source k and those i eliminated later; and whether there is one."""
+        """The block Cholesky factor: blocks (i, k) of L for every source k and later ones i; and whether there is one."""
         factor: Parts = {}
         good = np.ones(self.count, bool)
-        for k in [0, *range(self.last, 0, -1)] if self.wide else range(self.last, -1, -1):
+        for k in self._order():
             columns, definite = self._eliminate(parts, k)
             factor.update({(i, k): column for i, column in columns.items()})
             good &= definite
         return factor, good
+
+    def _order(self) -> list[int]:
+        """In which sources are eliminated: a separate one last, inputs first if they are many, otherwise from the output on."""
+        return sorted(range(len(self.sizes)), key=lambda k: (k == self.separate, k > 0 or not self.wide, -k))
 
     def _residual(self, parts: Parts, factor: Parts) -> tuple[Array, Array]:
         """The Frobenius norm of S - L L^T as computed, and the square of that of L."""
@@ -200,7 +216,7 @@ class Dual:
                 shared = [k for k in range(len(self.sizes)) if (i, k) in factor and (j, k) in factor]
                 if not shared and (i, j) not in parts:
                     continue
-                rest = sum(_product(factor[i, k], factor[j, k], self.separate and i == 0) for k in shared)
+                rest = sum(_product(factor[i, k], factor[j, k], i == j == self.separate) for k in shared)
                 rest = parts[i, j] - rest if (i, j) in parts else rest
                 square = square + _squares(rest) * (1 if i == j else 2)
         return self.backend.numpy(square) ** 0.5, self.backend.numpy(weight)
@@ -226,7 +242,7 @@ class Dual:
 
     def _part(self, parts: Parts, i: int, j: int) -> Any:
         if (i, j) not in parts:
-            diagonal = i == 0 and (self.separate or self.wide)  # then it is kept as a vector
+            diagonal = i == j and (i == self.separate or (i == 0 and self.wide))  # then it is kept as a vector
             shape = (self.count, self.sizes[i]) if diagonal else (self.count, self.sizes[i], self.sizes[j])
             parts[i, j] = self.backend.zeros(shape)
         return parts[i, j]
@@ -250,7 +266,7 @@ class Dual:
             if bool((square != 0).any()):
                 for q, other in blocks[place:]:
                     part = self._part(parts, s, q)
-                    part += _product(m.mT, (square * other).mT, self.separate and s == 0)
+                    part += _product(m.mT, (square * other).mT, s == q == self.separate)
 
     def _eliminate(self, parts: Parts, k: int) -> tuple[dict[int, Any], Array]:
         """Eliminate source k: its columns of L, by source, and whether it is definite; `parts` becomes the Schur complement."""
@@ -266,7 +282,7 @@ class Dual:
         for i, left in columns.items():
             for j, right in columns.items():
                 if j <= i and not (self.wide and i == 0):
-                    parts[i, j] = self._part(parts, i, j) - _product(left, right, self.separate and i == 0)
+                    parts[i, j] = self._part(parts, i, j) - _product(left, right, i == j == self.separate)
         return {k: root, **columns}, definite
 
     def _best_tau(self, parts: Parts, i: int, x: Sequence[Any]) -> Any:
@@ -291,7 +307,7 @@ class Dual:
         """delta = |g|, g the gradient of the quadratic form that is left, at its maximum over t; then raised as needed.
 
         That form is part (0, 0), or - G G^T for `columns` G: diag(delta) - G G^T is as definite as 1 - G^T diag(1 / delta) G."""
-        if self.separate:
+        if self.separate == 0:
             return np.maximum(-self.backend.numpy(parts[0, 0]), SMALLEST), np.ones(self.count, bool)
         if self.wide:
             G = self.backend.concatenate(columns, 2)

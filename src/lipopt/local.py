@@ -11,7 +11,7 @@ points that are given together are solved as one batch.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -30,8 +30,8 @@ from .intervals import preactivation_intervals
 from .lower import pop_lower_bound, sample_rows
 from .methods import Method, Task, UpperBound, find_method
 from .network import Affine, Input, Network
-from .presolve import presolve, split_rows
-from .problem import Norm, derivative_problem, output_matrix, slope_ranges
+from .presolve import only_rows, presolve, split_rows
+from .problem import DerivativeProblem, Norm, derivative_problem, output_matrix, slope_ranges
 from .readers import load
 from .rounding import Array, up_float
 from .sdp import SDP
@@ -107,6 +107,8 @@ class _Problem:
     task: Task
     method: Method
     prove: Callable[[list[UpperBound]], Certificate]
+    found: UpperBound | None = None  # a bound that is good enough
+    known: Row | None = None  # the row of a larger ball, if its bound is
 
 
 @QUIET
@@ -118,22 +120,20 @@ def answers(network: Network, ask: Ask, points: Sequence[Point]) -> list[Row]:
     items: list[Row | _Problem] = []
     for number, point, label in points:
         questions = ask.questions(network.forward(point), label)
-        for radius in ask.radii:
+        known: dict[str, Row] = {}  # by question: what is proved for a larger ball
+        by_radius: dict[float, list[Row | _Problem]] = {}
+        for radius in sorted(ask.radii, reverse=True):
             ball, blanks = Ball(point, radius, ask.clip), _blanks(ask, questions, radius, number, label)
-            items += _or_error(blanks, partial(_prepared, network, ask, ball, questions, blanks))
+            prepared = _or_error(blanks, partial(_prepared, network, ask, ball, questions, blanks, known))
+            by_radius[radius] = list(prepared) if sdp else [_row(ask, item) for item in prepared]
+            known |= {row.question: row for row in by_radius[radius] if isinstance(row, Row) and row.upper is not None}
+        items += [item for radius in ask.radii for item in by_radius[radius]]
         if ask.largest is not None:
             blank = _blank_radius(ask, number, label)
             items += _or_error([blank], partial(_radius_row, network, ask, point, blank))
     batch = [item for item in items if isinstance(item, _Problem) and item.method is sdp]
     found = {} if sdp is None else _solved_together(sdp, _deadline(ask, len(batch)), batch)
-    rows: list[Row] = []
-    for item in items:
-        if isinstance(item, Row):
-            rows.append(item)
-        else:
-            blank = replace(item.row, lower=None, pop_lower=None)
-            rows += _or_error([blank], partial(_solved, ask, item, found.get(item)))
-    return rows
+    return [_row(ask, item, found) for item in items]
 
 
 def unanswered(network: Network, ask: Ask, point: Point, reason: str) -> list[Row]:
@@ -194,6 +194,14 @@ def unknown_slopes(network: Network, points: Array, radius: float) -> Array:
     return count
 
 
+def _row(ask: Ask, item: Row | _Problem, found: Mapping[_Problem, tuple[UpperBound, float]] | None = None) -> Row:
+    """The row itself, or the problem's once it is solved."""
+    if isinstance(item, Row):
+        return item
+    blank = replace(item.row, lower=None, pop_lower=None)
+    return _or_error([blank], partial(_solved, ask, item, (found or {}).get(item)))[0]
+
+
 def _or_error(blanks: Sequence[Row], solve: Callable[[], Sequence[T]]) -> Sequence[T | Row]:
     """What was solved, or the blank rows with the reason why they could not be solved."""
     try:
@@ -217,13 +225,13 @@ def _words(question: Question) -> str:
     return f"margin {question[0]} - {question[1]}" if isinstance(question, tuple) else f"output {question}"
 
 
-def _prepared(network: Network, ask: Ask, ball: Ball, questions: Sequence[Question], blanks: Sequence[Row]) -> list[_Problem]:
-    """All rows of one ball, with their lower bounds.
-
-    To certify, the path sum is enough where it proves the margin, or where some lower bound shows that nothing can."""
+def _prepared(
+    network: Network, ask: Ask, ball: Ball, questions: Sequence[Question], blanks: Sequence[Row], known: Mapping[str, Row]
+) -> list[_Problem]:
+    """All rows of one ball, with their lower bounds. `known`: the rows of a larger ball, by question."""
     start = time.perf_counter()
     outputs = _rows(network, questions)
-    tasks = _tasks(network, ask, ball, outputs)
+    whole, tasks = _tasks(network, ask, ball, outputs)
     samples = sample_rows(network, outputs, ask.norm, ball, ask.samples, _seed(ask, blanks[0].point, questions[0]))
     margins = _margins(network, ball, questions) if ask.margins else [None] * len(questions)
     problems: list[_Problem] = []
@@ -234,11 +242,47 @@ def _prepared(network: Network, ask: Ask, ball: Ball, questions: Sequence[Questi
         row, task = replace(row, margin=margin, lower=lower, pop_lower=pop), replace(task, pop_lower=pop)
         problems.append(_Problem(row, task, ask.method, partial(certify, network, outputs[[k], :], ball, [task])))
     if ask.certify:
-        hopeless = any(p.row.margin is not None and ball.radius * p.task.pop_lower >= p.row.margin for p in problems)
-        enough = [hopeless or _kept(p.row.margin or 0.0, ball.radius, path_sum_bound(p.task.problem)) for p in problems]
-        problems = [replace(p, method=PathSum()) if simple else p for p, simple in zip(problems, enough, strict=True)]
+        problems = _settled(ask, ball.radius, whole, problems, known)
     shared = (time.perf_counter() - start) / len(questions)
     return [replace(p, row=replace(p.row, seconds=shared)) for p in problems]
+
+
+def _settled(
+    ask: Ask, radius: float, whole: DerivativeProblem, problems: Sequence[_Problem], known: Mapping[str, Row]
+) -> list[_Problem]:
+    """The problems of a ball with what certifies their margins: a bound for a larger ball, the path sum, or multipliers for all.
+
+    Where some lower bound shows that a margin cannot be certified, the path sum has to do for the whole point."""
+    margins = np.array([p.row.margin for p in problems], dtype=float)
+    if any(radius * p.task.pop_lower >= margin for p, margin in zip(problems, margins, strict=True)):
+        return [replace(p, method=PathSum()) for p in problems]
+    settled: dict[int, _Problem] = {}
+    for k, p in enumerate(problems):
+        larger = known.get(p.row.question)
+        if larger is not None and larger.upper is not None and _kept(margins[k], radius, larger.upper):
+            settled[k] = replace(p, known=larger)
+        elif _kept(margins[k], radius, path_sum_bound(p.task.problem)):
+            settled[k] = replace(p, method=PathSum())
+    left = [k for k in range(len(problems)) if k not in settled]
+    for k, found in _shared_bounds(ask, radius, whole, left, margins).items():
+        settled[k] = replace(problems[k], found=found)
+    return [settled.get(k, p) for k, p in enumerate(problems)]
+
+
+def _shared_bounds(
+    ask: Ask, radius: float, whole: DerivativeProblem, rows: Sequence[int], margins: Array
+) -> dict[int, UpperBound]:
+    """Bounds that keep margins of these rows, from multipliers that serve all of them; again for the rest if they keep half."""
+    found: dict[int, UpperBound] = {}
+    left = list(rows)
+    while isinstance(ask.method, SDP) and ask.batched is None and len(left) > 1:
+        problem = only_rows(whole, left)
+        bounds = ask.method.every_row(Task(problem, problem, seed=ask.seed), 1 / margins[left]) or []
+        found |= {k: bound for k, bound in zip(left, bounds, strict=False) if _kept(margins[k], radius, bound.value)}
+        before, left = len(left), [k for k in left if k not in found]
+        if 2 * len(left) > before:
+            break
+    return found
 
 
 def _solved_together(sdp: SDP, deadline: float | None, batch: Sequence[_Problem]) -> dict[_Problem, tuple[UpperBound, float]]:
@@ -252,11 +296,13 @@ def _solved_together(sdp: SDP, deadline: float | None, batch: Sequence[_Problem]
     return {problem: (bound, seconds) for problem, bound in zip(batch, found, strict=True)}
 
 
-def _solved(ask: Ask, problem: _Problem, known: tuple[UpperBound, float] | None) -> list[Row]:
-    """The row with its upper bound, solved alone if it is not known, and with its certificate."""
-    row, task, method = problem.row, replace(problem.task, deadline=_deadline(ask)), problem.method
+def _solved(ask: Ask, problem: _Problem, given: tuple[UpperBound, float] | None) -> list[Row]:
+    """The row with its upper bound, solved alone if none is there, and with its certificate."""
+    row, task, method, known = problem.row, replace(problem.task, deadline=_deadline(ask)), problem.method, problem.known
+    if known is not None:
+        return [replace(known, radius=row.radius, lower=row.lower, pop_lower=row.pop_lower, certified=True, seconds=row.seconds)]
     start = time.perf_counter()
-    found, seconds = known or (method(task), 0.0)
+    found, seconds = given or (problem.found or method(task), 0.0)
     if not np.isfinite(found.value):
         raise LipoptError(f"the bound of method '{method.name}' overflows; rescale the network")
     if found.value < task.pop_lower:
@@ -328,13 +374,15 @@ def _first_failure(
     """None if every margin is kept in the ball; otherwise the bounds up to the first one that may not be."""
     if not questions:
         return None
-    bounds: list[float] = []
-    for task, margin in zip(_tasks(network, replace(ask, norm="linf"), ball, _rows(network, questions)), margins, strict=True):
-        bounds.append(path_sum_bound(task.problem))
-        if not _kept(margin, ball.radius, bounds[-1]):
-            bounds[-1] = min(bounds[-1], ask.method(replace(task, deadline=deadline, seed=ask.seed)).value)
-            if not _kept(margin, ball.radius, bounds[-1]):
-                return bounds
+    whole, tasks = _tasks(network, replace(ask, norm="linf"), ball, _rows(network, questions))
+    bounds = [path_sum_bound(task.problem) for task in tasks]
+    left = [k for k, value in enumerate(bounds) if not _kept(margins[k], ball.radius, value)]
+    shared = _shared_bounds(ask, ball.radius, whole, left, margins)
+    for k in left:
+        found = shared.get(k) or ask.method(replace(tasks[k], deadline=deadline, seed=ask.seed))
+        bounds[k] = min(bounds[k], found.value)
+        if not _kept(margins[k], ball.radius, bounds[k]):
+            return bounds[: k + 1]
     return None
 
 
@@ -358,10 +406,11 @@ def _rows(network: Network, questions: Sequence[Question]) -> sp.csr_array:
     return sp.csr_array(sp.vstack(rows))
 
 
-def _tasks(network: Network, ask: Ask, ball: Ball, outputs: sp.csr_array) -> list[Task]:
-    """A task for every row of outputs; intervals and presolve are done once for all."""
+def _tasks(network: Network, ask: Ask, ball: Ball, outputs: sp.csr_array) -> tuple[DerivativeProblem, list[Task]]:
+    """The presolved problem of all outputs, and a task for every one; intervals and presolve are done once for all."""
     raw = derivative_problem(network, slope_ranges(network, ball), ask.norm, outputs)
-    return [Task(r, p) for r, p in zip(split_rows(raw), split_rows(presolve(raw)), strict=True)]
+    whole = presolve(raw)
+    return whole, [Task(r, p) for r, p in zip(split_rows(raw), split_rows(whole), strict=True)]
 
 
 def _deadline(ask: Ask, problems: int = 1) -> float | None:

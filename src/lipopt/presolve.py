@@ -10,6 +10,7 @@ and g those of the gradient, both by the path sum. That is added to the problem'
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -67,8 +68,13 @@ def drop_unused(problem: DerivativeProblem) -> DerivativeProblem:
 
 def split_rows(problem: DerivativeProblem) -> list[DerivativeProblem]:
     """One problem per row of C."""
-    split = [{source: matrix[[k], :] for source, matrix in problem.objective.items()} for k in range(problem.outputs)]
-    return [drop_unused(replace(problem, objective=row)) for row in split]
+    return [only_rows(problem, [k]) for k in range(problem.outputs)]
+
+
+def only_rows(problem: DerivativeProblem, rows: Sequence[int]) -> DerivativeProblem:
+    """The problem of some rows of C."""
+    chosen = {source: matrix[list(rows), :] for source, matrix in problem.objective.items()}
+    return drop_unused(replace(problem, objective=chosen))
 
 
 def one_input(problem: DerivativeProblem, j: int) -> DerivativeProblem:
@@ -135,10 +141,8 @@ def _substitute_linear(problem: DerivativeProblem, i: int) -> DerivativeProblem:
     return _substitute(problem, i, linear, rest, layer.lower[rest], layer.upper[rest])
 
 
-def _substitute(
-    problem: DerivativeProblem, i: int, linear: Array, rest: Array, lower: Array, upper: Array
-) -> DerivativeProblem:
-    """Substitute l y of the neurons `linear` of source i into everything that reads them; `rest` stay, with slopes of their own."""
+def _substitute(problem: DerivativeProblem, i: int, linear: Array, rest: Array, lower: Array, upper: Array) -> DerivativeProblem:
+    """Substitute l y of the neurons `linear` of source i into everything that reads them; `rest` stay, with these slopes."""
     layer = problem.layers[i - 1]
     readers = [(k, blocks) for k, blocks in enumerate(problem.all_blocks()) if i in blocks]
     slope = layer.lower[linear]

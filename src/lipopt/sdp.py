@@ -19,10 +19,11 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from math import ceil, sqrt
+from math import ceil, inf, sqrt
 from typing import Any, ClassVar
 
 import numpy as np
+import scipy.sparse as sp
 
 from .backend import Backend, backend, enough_memory
 from .baselines import operator_norm_up, path_sum_bound, path_sum_rows
@@ -31,7 +32,7 @@ from .errors import LipoptError
 from .lower import alternating
 from .methods import Status, Task, UpperBound, register
 from .padding import padded, real_neurons
-from .presolve import drop_unused, one_input, slopes_from_zero
+from .presolve import drop_unused, one_input, only_rows, slopes_from_zero
 from .problem import DerivativeProblem
 from .rounding import Array, up, up_float
 from .threads import blas_threads
@@ -43,6 +44,7 @@ STAGES = (50, 100, 200)  # L-BFGS iterations between looks at the dual; the last
 MOST_STAGES = 30
 STALLED = 1e-7  # relative gain of a stage that counts as none
 INFLATIONS = (1e-9, 1e-6, 1e-4, 1e-3, 1e-2)  # of the multipliers, to make the dual definite
+ROUGH = 1e-3  # the inflation for multipliers that serve several rows
 HYPERPLANES = 32  # to round the vectors with; fewer on problems with more than ROUNDING_WORK / HYPERPLANES coefficients
 ROUNDING_WORK = 200_000_000
 BATCH = 8  # inputs solved together for l1
@@ -107,6 +109,33 @@ class SDP:
             low = _rounded(network, state, k, neurons, task)
             results.append(_upper_bound(task, case.proved + problems[k].slack, low, proof, _details(case.value, state)))
         return results
+
+    def every_row(self, task: Task, weights: Array) -> list[UpperBound] | None:
+        """Bounds for every row of C on its own, under linf: looser than one by one, but for the price of one. None if that fails.
+
+        The multipliers are those of the Euclidean norm of all rows with these weights: a larger weight, a tighter bound."""
+        whole = task.problem
+        if not whole.layers or max(whole.sizes) > LARGEST_BLOCK:
+            return None
+        problem = slopes_from_zero(whole) if whole.inputs > whole.neurons else whole
+        together = replace(problem, objective={s: sp.diags_array(weights) @ m for s, m in problem.objective.items()})
+        with blas_threads(sum(problem.sizes)):
+            arrays, rows = backend(None), Dual([problem], backend(None), every_row=True)
+            network = VectorNetwork([together], arrays)
+            state = network.evaluate(network.power(network.start(FIRST_RANK, task.seed), POWER))
+            (hint,) = Dual([together], arrays).fit(network.rows(state), network.vectors(state), np.array([ROUGH]))
+            squares = np.full(1, inf) if hint is None else rows.squares_of_rows(hint)
+            if hint is None or not (squares > 0).all() or not (squares < inf).all():
+                return None
+            total = float(hint.delta.sum())
+            found = Multipliers(squares / (4 * total) * (1 + ROUGH), hint.delta, hint.tau)
+            if not rows.are_proved([found])[0]:
+                return None
+        values = up(2 * np.sqrt(found.mu * up_float(total, problem.inputs)) + problem.slack, 4)
+        return [
+            UpperBound(float(value), certificate=_of_row(found, k, whole), details={"rows": problem.outputs})
+            for k, value in enumerate(values)
+        ]
 
     def _maximum_over_inputs(self, task: Task, arrays: Backend) -> UpperBound:
         """l1: the inputs with the largest path sums first. A proof for one holds for others too; those need no search."""
@@ -291,6 +320,15 @@ def _expanded(proof: Multipliers, part: DerivativeProblem, filled: DerivativePro
     for layer, (i, size) in zip(part.layers, real_neurons(part, filled), strict=True):
         tau[layer.node][np.searchsorted(places[layer.node], layer.neurons)] = proof.tau[i][:size]
     return replace(proof, tau=list(tau.values()))
+
+
+def _of_row(proof: Multipliers, k: int, whole: DerivativeProblem) -> Multipliers:
+    """Multipliers of all rows for the problem of one, scaled so that mu and the sum of delta are the same: half of the bound."""
+    tau = {layer.node: (layer.neurons, values) for layer, values in zip(whole.layers, proof.tau, strict=True)}
+    kept = [values[np.isin(neurons, own.neurons)] for own in only_rows(whole, [k]).layers for neurons, values in [tau[own.node]]]
+    mu = float(np.asarray(proof.mu)[k])
+    scale = sqrt(float(proof.delta.sum()) / mu)
+    return Multipliers(mu * scale, proof.delta / scale, [values / scale for values in kept])
 
 
 def _upper_bound(task: Task, value: float, low: float, certificate: Any, details: dict[str, Any]) -> UpperBound:
