@@ -162,8 +162,8 @@ def cost() -> None:
 
 
 def workers() -> None:
-    """100 problems (20 digits x 5 radii, the margin to the runner-up, pruned MNIST network) with one process and with two."""
-    network, (images, _) = example("pruned"), digits()
+    """100 problems (20 digits x 5 radii, the margin to the runner-up, dense MNIST network) with one process and with two."""
+    network, (images, _) = example("dense"), digits()
     seconds = {}
     for jobs in (1, 2):
         start = time.perf_counter()

@@ -24,7 +24,6 @@ import itertools
 from dataclasses import dataclass
 from math import comb, isqrt
 
-import networkx as nx
 import numpy as np
 import scipy.sparse as sp
 from scipy.sparse.csgraph import minimum_spanning_tree
@@ -77,6 +76,8 @@ def cliques(chain: list[Source], pattern: str) -> sp.csr_array:
 
 def _chordal(graph: sp.csr_array) -> sp.csr_array:
     """The maximal cliques of the chordal completion that eliminating variables of least degree gives."""
+    import networkx as nx  # slow to import
+
     network = nx.from_scipy_sparse_array(graph)
     network.remove_nodes_from([v for v, degree in list(network.degree()) if degree == 0])
     network.remove_edges_from(list(nx.selfloop_edges(network)))
