@@ -148,26 +148,31 @@ def _closes(problem: DerivativeProblem, search: VectorNetwork, start: np.ndarray
     return not case.is_open(1e-3)
 
 
+def random_network(width: int, depth: int) -> lipopt.Network:
+    """ReLU, 100 inputs, 4 outputs."""
+    rng = np.random.default_rng(0)
+    sizes = [100, *[width] * depth, 4]
+    return lipopt.load([rng.normal(size=(b, a)) * np.sqrt(2 / a) for a, b in itertools.pairwise(sizes)])
+
+
 def cost() -> None:
     """Random ReLU networks of 100 inputs: CPU seconds a problem, by width, depth and radius."""
     cases = [(width, 2, 0.05) for width in (50, 100, 200, 400)]
     cases += [(100, depth, 0.05) for depth in (4, 6, 8)] + [(100, 2, radius) for radius in (0.005, 0.02, 0.1, 0.5)]
     for width, depth, radius in cases:
-        rng = np.random.default_rng(0)
-        sizes = [100, *[width] * depth, 4]
-        network = lipopt.load([rng.normal(size=(b, a)) * np.sqrt(2 / a) for a, b in itertools.pairwise(sizes)])
-        seconds, rows = solve(network, [Ask((radius,), METHOD)], rng.uniform(size=(2, 100)), [0, 0])
+        points = np.random.default_rng(1).uniform(size=(2, 100))
+        seconds, rows = solve(random_network(width, depth), [Ask((radius,), METHOD)], points, [0, 0])
         gap = np.median([row.upper / row.pop_lower - 1 for row in rows])
         print(f"{depth} x {width}, radius {radius}: {seconds:.3f} s a problem, median gap {gap:.1%}", flush=True)
 
 
 def workers() -> None:
-    """100 problems (20 digits x 5 radii, the margin to the runner-up, dense MNIST network) with one process and with two."""
-    network, (images, _) = example("dense"), digits()
-    seconds = {}
+    """100 problems (25 points x 4 outputs, a random ReLU network with 12 x 100 neurons) with one process and with two."""
+    network, rng = random_network(100, 12), np.random.default_rng(1)
+    points, seconds = rng.uniform(size=(25, 100)), {}
     for jobs in (1, 2):
         start = time.perf_counter()
-        rows = local_bounds(network, images, (0.005, 0.01, 0.02, 0.05, 0.1), margins="runner-up", clip=(0, 1), jobs=jobs)
+        rows = local_bounds(network, points, 0.05, jobs=jobs)
         seconds[jobs] = time.perf_counter() - start
         print(
             f"{jobs} workers: {len(rows)} problems in {seconds[jobs]:.1f} s, {len(rows) / seconds[jobs]:.2f} a second", flush=True
