@@ -16,9 +16,9 @@ from math import floor, inf
 from .exact import ONE, TWO, ZERO, require
 
 GRID = 1 << 200  # results, and values of nodes, are rounded to multiples of 1 / GRID
-SLOPE_GRID = 1 << 64  # slope ranges are rounded outward to multiples of 1 / SLOPE_GRID
+SLOPE_GRID = 1 << 128  # slope ranges are rounded outward to multiples of 1 / SLOPE_GRID
 ERROR = Fraction(1, 1 << 128)  # of values, relative to 1 + |x|
-SLOPE_ERROR = Fraction(1, 10**24)  # of slopes, even if a turning point is off by that much: no second derivative is above 1
+SLOPE_ERROR = Fraction(1, 10**40)  # of slopes; a turning point that is off by 10^-25 changes them by less
 FAR = Decimal(100)  # e^-FAR and FAR e^-FAR are less than 10^-40
 HUGE = Fraction(2**5000)  # for infinity: beyond all break points, and slopes are within SLOPE_ERROR of their limits
 PI = Decimal("3.14159265358979323846264338327950288419716939937510582097494459230781640628620899862803482534211706798")

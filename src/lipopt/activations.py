@@ -30,7 +30,7 @@ Sign: TypeAlias = Callable[[Array], Array]  # nothing, or the absolute value
 Slope: TypeAlias = Callable[..., Array] | str | float  # a function, the name of a parameter, or a number
 
 PAD = 2e-15
-GRID = 2.0**64  # slopes that are not constant are rounded outward to multiples of 1 / GRID, as lipcheck does
+GRID = 2.0**128  # slopes that are not constant are rounded outward to multiples of 1 / GRID, as lipcheck does
 VALUE_PAD = 1e-14  # what values are widened by, relative to 1 + |x|
 HUGE = 1e300  # stands for infinity: every slope below has reached its limit there
 CELLS = 16  # cells per interval in `linear_bounds`
