@@ -14,6 +14,7 @@ from lipopt.certificate import SDP_LOSS, certify
 from lipopt.methods import Task, find_method
 from lipopt.presolve import presolve
 from lipopt.problem import derivative_problem, output_matrix, slope_ranges
+from lipopt.readers.builder import Builder
 
 METHODS = ("path-sum", "product", "sdp", "lipopt")
 
@@ -84,7 +85,29 @@ def test_saturated_networks(kind, directory):
         for method, radius in (("sdp", 0.01), ("sdp", 0.3), ("lipopt", 0.01), ("path-sum", 0.1)):
             certificate, _ = export(network, method, domain=Ball(rng.standard_normal(3), radius), directory=directory)
             before = certificate.bound / (1 + certificate.loss)
-            assert certificate.bound - before <= SDP_LOSS * before + 1e-12
+            assert certificate.bound - before <= SDP_LOSS * before + 1e-25
+
+
+def narrow(seed):
+    """A network with large weights, and a ball in which slopes vary little, from 1 to 1e-40."""
+    rng, b = np.random.default_rng(seed), Builder()
+    x = b.input((1, int(rng.integers(1, 5))))
+    size, scale = x.shape[-1], 10 ** rng.uniform(-0.5, 1.7)
+    for _ in range(int(rng.integers(1, 4))):
+        width = int(rng.integers(1, 6))
+        weights, bias = scale * rng.normal(size=(width, x.shape[-1])), scale * rng.normal(size=width)
+        x = b.activation("tanh", b.linear("dense", x, weights, bias), "tanh", {})
+    network = b.network(b.linear("dense", x, rng.normal(size=(2, x.shape[-1])), rng.normal(size=2)))
+    return network, Ball(rng.normal(size=size), 10 ** rng.uniform(-3, 0))
+
+
+@pytest.mark.parametrize("seed", [1413, 3555, *range(20)])
+def test_narrow_slopes(seed, directory):
+    """The two programs enclose narrow slope ranges differently."""
+    network, domain = narrow(seed)
+    for norm in ("linf", "l2", "l1"):
+        certificate, claim = export(network, "sdp", norm=norm, output="all", domain=domain, directory=directory)
+        assert certificate.loss <= SDP_LOSS or claim.bound < 1e-25
 
 
 def test_margin_is_exact(directory):

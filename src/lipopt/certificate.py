@@ -6,11 +6,12 @@ rounded ones prove, with a little room. It may exceed the method's bound by 1e-6
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import scipy.sparse as sp
@@ -22,13 +23,13 @@ from .definite import spectral_norm_up
 from .domain import Domain
 from .dual import Multipliers, best_by_input
 from .errors import LipoptError
-from .intervals import preactivation_intervals
+from .intervals import Interval, preactivation_intervals
 from .krivine import Products
 from .methods import Task, UpperBound
 from .network import Activation, Affine, Network
 from .presolve import one_input, path_sums
 from .problem import Blocks, DerivativeProblem, Layer
-from .rounding import Array, Matrix
+from .rounding import Array, Matrix, gamma, terms
 from .sdp import SDP
 
 ROOM = 2.0**-40  # relative, on every claim: for the enclosures of slopes, which differ in their last digits
@@ -43,9 +44,12 @@ ENCLOSED = 2.0**-126  # what the two programs' slopes may differ by: some steps 
 NARROW = 0.2  # half width of a slope range, relative, below which neurons are centered in an SDP
 FACTOR_BITS = 46  # after the point
 MARGIN = 1e-7  # of D S D with a unit diagonal over L L^T
+DOUBLY = 2.0  # as much for what slopes may differ by
 INFLATIONS = (0.0, 1e-9, 1e-8, 1e-7, 1e-6, 1e-5, 3e-5)  # of the multipliers, for every layer
 RELAXATION_BITS = 60  # of the slopes of lines around activations
 LARGEST_ORDER = 6000  # of a matrix that is factorized
+
+Doubts: TypeAlias = Mapping[int, Array]  # by node, one a neuron
 
 
 @dataclass(frozen=True)
@@ -114,10 +118,12 @@ def certify(
 ) -> Certificate:
     """The certificate of an upper bound: one task and what a method said of it for each row, or one for all rows."""
     norm = tasks[0].problem.norm
+    intervals = None if domain is None else preactivation_intervals(network, *domain.bounds(network.input_size))
+    doubts = {} if intervals is None else _doubts(network, intervals)
     parts, proved = [], 0.0
     for row, (task, bound) in enumerate(zip(tasks, bounds, strict=True)):
         head = ["rows *"] if len(tasks) == 1 else [f"rows 1 {row}"]
-        for lines, value in _parts(network, task, bound):
+        for lines, value in _parts(network, task, bound, doubts):
             parts.append([*head, *lines])
             proved = max(proved, value)
     before = max(bound.value for bound in bounds)
@@ -128,7 +134,7 @@ def certify(
         f"norm {norm}",
         f"outputs {outputs.shape[0]}",
         *(line for k in range(outputs.shape[0]) for line in _row_lines(outputs[[k], :])),
-        *_domain_lines(network, domain),
+        *_domain_lines(network, domain, intervals),
         f"bound {_exact([claim])}",
         f"parts {len(parts)}",
         *(line for part in parts for line in part),
@@ -138,7 +144,7 @@ def certify(
     return Certificate(text, claim, max(0.0, loss))
 
 
-def _parts(network: Network, task: Task, bound: UpperBound) -> Iterator[tuple[list[str], float]]:
+def _parts(network: Network, task: Task, bound: UpperBound, doubts: Doubts) -> Iterator[tuple[list[str], float]]:
     """The lines of every part after its row, and the number that it proves."""
     problem, proof = task.problem, bound.certificate
     flat = _flatten(problem)
@@ -146,7 +152,7 @@ def _parts(network: Network, task: Task, bound: UpperBound) -> Iterator[tuple[li
     slack = _slack(network, task, flat)
     if isinstance(proof, Mapping | list):
         proofs = proof if isinstance(proof, Mapping) else best_by_input(proof)
-        yield from _parts_by_input(network, task, proofs, bound.value)
+        yield from _parts_by_input(network, task, proofs, bound.value, doubts)
     elif isinstance(proof, Products):
         yield [*head, *_products(flat, proof, bound.value)], bound.value * (1 + LP_ROOM) + slack
     elif path_sum_bound(problem) <= bound.value * (1 + LP_ROOM) + max(
@@ -154,20 +160,22 @@ def _parts(network: Network, task: Task, bound: UpperBound) -> Iterator[tuple[li
     ):  # always so for the product bound, but in l2
         yield [*head, "rule path-sum"], max(path_sum_bound(problem), bound.value) + slack
     elif isinstance(proof, Multipliers):
-        yield _sdp(network, task, None, proof)
+        yield _sdp(network, task, None, proof, doubts)
     elif problem.norm == "l2" and product_bound(task.raw) <= bound.value * (1 + ROOM):
         lines, room = _product(network)
         yield [*head, *lines], bound.value * room + slack
     elif not problem.layers:  # the norm of a matrix
-        yield _sdp(network, task, None, Multipliers(bound.value / 2, np.array([bound.value / 2]), []))
+        yield _sdp(network, task, None, Multipliers(bound.value / 2, np.array([bound.value / 2]), []), doubts)
     else:  # a method without multipliers: those of the SDP, if they are as good
         found = SDP()(task)
         if found.certificate is None or found.value > bound.value * (1 + SDP_LOSS):
             raise LipoptError("this method has no certificate, and the SDP does not reach its bound; use method 'sdp'")
-        yield from _parts(network, task, found)
+        yield from _parts(network, task, found, doubts)
 
 
-def _parts_by_input(network: Network, task: Task, proofs: Mapping[int, Any], bound: float) -> Iterator[tuple[list[str], float]]:
+def _parts_by_input(
+    network: Network, task: Task, proofs: Mapping[int, Any], bound: float, doubts: Doubts
+) -> Iterator[tuple[list[str], float]]:
     """The l1 norm: a part for every input that has a proof of its own, and one with the path sums of all others."""
     problem = task.problem
     whole = _flatten(problem)
@@ -180,10 +188,37 @@ def _parts_by_input(network: Network, task: Task, proofs: Mapping[int, Any], bou
             head = [f"inputs 1 {j}", *_variable_lines(network, flat)]
             yield [*head, *_products(flat, proofs[j], bound)], bound * (1 + LP_ROOM) + slack
         else:
-            yield _sdp(network, task, j, proofs[j])
+            yield _sdp(network, task, j, proofs[j], doubts)
     if rest:
         head = [f"inputs {len(rest)} {_join(rest)}", *_variable_lines(network, whole)]
         yield [*head, "rule path-sum"], bound + 2 * slack
+
+
+def _doubts(network: Network, intervals: list[Interval]) -> Doubts:
+    """By how much slopes of the checker may differ from these, for every neuron relative to the half width of their range.
+
+    It computes intervals without rounding, so its slope ranges lie inside, as far as the roundings of all layers add up to."""
+    sizes = [np.maximum(np.abs(low), np.abs(high)) for low, high in intervals]
+    errors: list[Array] = []
+    doubts: dict[int, Array] = {}
+    for i, node in enumerate(network.nodes):
+        if isinstance(node, Activation):
+            low, high = intervals[node.source]
+            error = errors[node.source]
+            ranges = activations.slope_range(node.kind, low, high, node.parameters)
+            wider = activations.slope_range(node.kind, low - error, high + error, node.parameters)
+            steepest, width = np.maximum(np.abs(wider[0]), np.abs(wider[1])), ranges[1] - ranges[0]
+            change = np.maximum(ranges[0] - wider[0], wider[1] - ranges[1]) + 100 * activations.PAD * steepest + ENCLOSED
+            doubts[i] = np.where(width > 0, 2 * change / np.where(width > 0, width, 1.0), 0.0)
+            errors.append(steepest * error + activations.VALUE_PAD * (1 + sizes[i] + sizes[node.source]))
+        elif isinstance(node, Affine):
+            error = gamma(8) * sizes[i]
+            for s, m in zip(node.sources, node.matrices, strict=True):
+                error = error + abs(m) @ (errors[s] + gamma(terms(m) + 8) * sizes[s])
+            errors.append(error)
+        else:
+            errors.append(np.zeros(node.size))
+    return doubts
 
 
 def _settled(problem: DerivativeProblem, amount: float) -> list[Array]:
@@ -286,7 +321,7 @@ def _products(flat: _Flat, proof: Products, bound: float) -> list[str]:
     return ["rule products", f"unit {exponent} 1", f"sets {len(lines)}", *lines]
 
 
-def _sdp(network: Network, task: Task, only: int | None, proof: Multipliers) -> tuple[list[str], float]:
+def _sdp(network: Network, task: Task, only: int | None, proof: Multipliers, doubts: Doubts) -> tuple[list[str], float]:
     """A part with the rule `sdp`. Multipliers are inflated by as little as a factor needs, more towards the input."""
     bound, norm = float(proof.bounds.max()), task.problem.norm
     if only is not None:
@@ -297,18 +332,19 @@ def _sdp(network: Network, task: Task, only: int | None, proof: Multipliers) -> 
     tau = [values[group.mask] * (group.weight[group.mask] ** 2) for values, group in pairs if group.mask.any()]
     mu = np.broadcast_to(proof.mu, len(flat.C)).astype(np.float64)
     delta = np.broadcast_to(proof.delta, flat.inputs).astype(np.float64)
-    for inflation in INFLATIONS:
+    neurons = [doubts[g.layer.node][g.variables] if g.layer.node in doubts else np.zeros(len(g.variables)) for g in flat.groups]
+    doubt = np.concatenate([np.zeros(flat.inputs), *neurons, np.zeros(len(mu))])
+    for room, inflation in itertools.product((doubt, 0 * doubt), INFLATIONS):
         rounded = [_Rounded.of(mu * (1 + inflation), SDP_BITS)]
         for step, values in enumerate([*reversed(tau), delta], start=2):
             rounded.append(_Rounded.of(values * (1 + step * inflation), SDP_BITS))
         heights = [r.values for r in rounded]
-        factor = _factor(_dual_matrix(flat, heights[0], heights[-1], np.concatenate([*heights[-2:0:-1], np.zeros(0)])))
+        factor = _factor(_dual_matrix(flat, heights[0], heights[-1], np.concatenate([*heights[-2:0:-1], np.zeros(0)])), room)
         if factor is not None:
             cost = _cost(rounded[-1], norm == "linf") + _cost(rounded[0], norm == "l1")
             lines = [f"mu {rounded[0]}", f"delta {rounded[-1]}", f"tau {_together(rounded[-2:0:-1])}"]
-            if cost > Fraction(bound) * (1 + Fraction(SDP_LOSS)):
-                break
-            return [*head, *lines, *factor], _up(cost) + _slack(network, task, flat)
+            if cost <= Fraction(bound) * (1 + Fraction(SDP_LOSS)):
+                return [*head, *lines, *factor], _up(cost) + _slack(network, task, flat)
     raise LipoptError(f"the SDP's multipliers could not be rounded with a loss of at most {SDP_LOSS:g}")
 
 
@@ -333,8 +369,8 @@ def _dual_matrix(flat: _Flat, mu: Array, delta: Array, tau: Array) -> Array:
     return S
 
 
-def _factor(S: Array) -> list[str] | None:
-    """The lines of a factor that proves S positive semidefinite, or None."""
+def _factor(S: Array, doubt: Array) -> list[str] | None:
+    """The lines of a factor that proves S positive semidefinite, even if its rows and columns change by `doubt`; or None."""
     order, diagonal = len(S), np.diagonal(S)
     if order > LARGEST_ORDER:
         raise LipoptError(f"a certificate for a matrix of order {order} would be too large; the limit is {LARGEST_ORDER}")
@@ -342,14 +378,15 @@ def _factor(S: Array) -> list[str] | None:
         return None
     scale = -np.rint(np.log2(diagonal) / 2).astype(np.int64)
     S = np.ldexp(np.ldexp(S, scale), scale[:, None])
+    margin = MARGIN + DOUBLY * (np.abs(S) @ doubt + doubt * np.abs(S).sum(axis=1))
     try:
-        L = cholesky(S - MARGIN * np.eye(order), lower=True)
+        L = cholesky(S - np.diag(margin), lower=True)
     except LinAlgError:
         return None
     L = np.rint(np.ldexp(L, FACTOR_BITS))
     rest = S - np.ldexp(L @ L.T, -2 * FACTOR_BITS)
     others = np.abs(rest).sum(axis=1) - np.abs(np.diagonal(rest))
-    if not (np.diagonal(rest) - others > MARGIN / 4).all():
+    if not (np.diagonal(rest) - others > margin / 4).all():
         return None
     smallest = int(scale.min())
     lines = [f"scale {smallest + FACTOR_BITS} {_join(1 << (int(k) - smallest) for k in scale)}"]
@@ -376,22 +413,21 @@ def _norm_lines(matrix: Matrix) -> list[str]:
     side = matrix if matrix.shape[0] <= matrix.shape[1] else matrix.T
     gram = side @ side.T
     gram = gram.toarray() if sp.issparse(gram) else gram
-    factor = _factor(value**2 * np.eye(len(gram)) - gram)
+    factor = _factor(value**2 * np.eye(len(gram)) - gram, np.zeros(len(gram)))
     if factor is None:
         raise LipoptError(f"the spectral norm of a {matrix.shape[0]} x {matrix.shape[1]} matrix could not be proved by a factor")
     return [f"norm {_exact([value])}", *factor]
 
 
-def _domain_lines(network: Network, domain: Domain) -> list[str]:
+def _domain_lines(network: Network, domain: Domain, intervals: list[Interval] | None) -> list[str]:
     """The domain and, for a box, the slopes of the lines around activations that backward bounds use."""
-    if domain is None:
+    if domain is None or intervals is None:
         return ["domain space"]
     lower, upper = domain.bounds(network.input_size)
     lines = ["domain box", f"lower {_exact(lower)}", f"upper {_exact(upper)}"]
     nodes = _activations(network)
     if len(nodes) < 2:  # the bounds of the only one are those of interval propagation
         return [*lines, "relaxations none"]
-    intervals = preactivation_intervals(network, lower, upper)
     lines.append("relaxations all")
     for i in nodes:
         node = network.nodes[i]
