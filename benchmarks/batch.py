@@ -1,6 +1,6 @@
 """Batch runs: what sharing saves, what a problem costs, and how much faster two workers are than one, or a GPU with batches.
 
-    python benchmarks/batch.py sharing | starts | cost | workers | device [--device cuda]
+    python benchmarks/batch.py sharing | cost | workers | device [--device cuda]
 
 `sharing` and `cost` count CPU seconds on one thread, which a busy machine disturbs little; `workers` needs two idle cores.
 """
@@ -12,28 +12,21 @@ import itertools
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
-from typing import Any, ClassVar, TypeAlias
+from typing import Any, ClassVar
 
 import numpy as np
-import scipy.sparse as sp
 
 import lipopt
-from lipopt.backend import backend
 from lipopt.baselines import PathSum
 from lipopt.batch import METHOD, local_bounds
 from lipopt.demo import digits, example
 from lipopt.domain import Ball
-from lipopt.dual import Dual
 from lipopt.local import Ask, Row, answers
 from lipopt.methods import Task, UpperBound
 from lipopt.presolve import presolve, split_rows
-from lipopt.problem import DerivativeProblem, derivative_problem, output_matrix, slope_ranges
-from lipopt.sdp import SDP, _Case, _look
+from lipopt.problem import derivative_problem, output_matrix, slope_ranges
+from lipopt.sdp import SDP
 from lipopt.threads import one_blas_thread
-from lipopt.vector_network import VectorNetwork
-
-ITERATIONS = (5, 10, 30)
-Vectors: TypeAlias = dict[int, tuple[np.ndarray, np.ndarray]]  # by node: places in it, and a vector for each
 
 
 def solve(network: lipopt.Network, asks: Sequence[Ask], points: Iterable[Any], labels: Iterable[Any]) -> tuple[float, list[Row]]:
@@ -88,64 +81,6 @@ class Alone(Counting):
 
     def every_row(self, task: Task, weights: np.ndarray) -> None:
         return None
-
-
-def starts() -> None:
-    """Vectors to start from, random or those of another margin or radius (and as much noise): how many problems the first look at
-    the dual brings within the gap of 1e-3, after some power iterations. Three digits x nine margins, radius 0.01 after 0.02."""
-    network, (images, labels) = example("pruned"), digits()
-    closed: dict[str, list[list[bool]]] = {"random": [], "another margin": [], "another radius": []}
-    for x, label in zip(images[:3], labels[:3], strict=True):
-        others = [k for k in range(10) if k != label]
-        outputs = sp.csr_array(sp.vstack([output_matrix(network, 0, (int(label), k)) for k in others]))
-        before: list[Vectors] = []
-        for radius in (0.02, 0.01):
-            ranges = slope_ranges(network, Ball(x, radius, (0.0, 1.0)))
-            now: list[Vectors] = []
-            for k, problem in enumerate(split_rows(presolve(derivative_problem(network, ranges, "linf", outputs)))):
-                search = VectorNetwork([problem], backend(None))
-                best = search.evaluate(search.power(search.start(16, 0), 200))
-                now.append(dict(zip([0, *(layer.node for layer in problem.layers)], _places(problem, best.units), strict=True)))
-                known = {
-                    "another margin": now[k - 1] if k else None,
-                    "another radius": before[k] if before else None,
-                    "random": {},
-                }
-                for name, vectors in known.items():
-                    if vectors is not None and before:
-                        closed[name].append([_closes(problem, search, _start(problem, vectors), n) for n in ITERATIONS])
-            before = now
-    for name, found in closed.items():
-        shares = ", ".join(f"{share:.0%} after {n}" for n, share in zip(ITERATIONS, np.mean(found, axis=0), strict=True))
-        print(f"{name}: {shares} power iterations ({len(found)} problems)")
-
-
-def _places(problem: DerivativeProblem, units: Sequence[np.ndarray]) -> list[tuple[np.ndarray, np.ndarray]]:
-    neurons = [np.arange(problem.inputs), *(layer.neurons for layer in problem.layers)]
-    return [(places, vectors[:, 0]) for places, vectors in zip(neurons, units, strict=True)]
-
-
-def _start(problem: DerivativeProblem, known: Vectors) -> np.ndarray:
-    """Random unit vectors; the known ones are added where there are any."""
-    rng, parts = np.random.default_rng(1), []
-    for node, size, places in [
-        (0, problem.inputs, np.arange(problem.inputs)),
-        *((v.node, v.size, v.neurons) for v in problem.layers),
-    ]:
-        part = rng.standard_normal((size, 16)) / 4
-        if node in known:
-            neurons, vectors = known[node]
-            _, here, there = np.intersect1d(places, neurons, return_indices=True)
-            part[here] += vectors[there]
-        parts.append(part.reshape(-1))
-    return np.concatenate(parts)
-
-
-def _closes(problem: DerivativeProblem, search: VectorNetwork, start: np.ndarray, iterations: int) -> bool:
-    state = search.evaluate(search.power(start, iterations))
-    case = _Case(np.inf, value=float(state.values[0]))
-    _look(Dual([problem], backend(None)), [case], search.rows(state), search.vectors(state), 1e-3)
-    return not case.is_open(1e-3)
 
 
 def random_network(width: int, depth: int) -> lipopt.Network:
@@ -206,9 +141,7 @@ def device(name: str) -> None:
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser()
-    parser.add_argument("what", choices=["sharing", "starts", "cost", "workers", "device"])
+    parser.add_argument("what", choices=["sharing", "cost", "workers", "device"])
     parser.add_argument("--device", default="cuda", help="torch device")
     options = parser.parse_args()
-    {"sharing": sharing, "starts": starts, "cost": cost, "workers": workers, "device": lambda: device(options.device)}[
-        options.what
-    ]()
+    {"sharing": sharing, "cost": cost, "workers": workers, "device": lambda: device(options.device)}[options.what]()
