@@ -13,7 +13,7 @@ from lipopt.network import Network
 from lipopt.readers.builder import Builder, View
 
 SEEDS = st.integers(0, 2**32 - 1)
-ARCHITECTURES = ("dense", "sparse", "residual", "convolution", "max-pool", "concatenation", "one layer")
+ARCHITECTURES = ("dense", "sparse", "wide", "residual", "convolution", "max-pool", "concatenation", "one layer")
 PARAMETERS = {
     "leaky_relu": {"alpha": -0.3},
     "clip": {"low": -0.5, "high": 0.7},
@@ -63,7 +63,7 @@ def make_network(architecture: str, kind: str, seed: int) -> Network:
     if architecture == "max-pool":
         x = b.max_pool("max", b.input((1, 1, 2, 4)), [2, 2], [1, 2], [(0, 0), (0, 0)], [1, 1])
         return b.network(dense(act(dense(x.moved(lambda i: i.reshape(1, -1)), 2)), 2))
-    x = b.input((1, 3))
+    x = b.input((1, 12 if architecture == "wide" else 3))  # wide: more inputs than neurons
     if architecture == "one layer":
         return b.network(dense(x, 2))
     density = 0.4 if architecture == "sparse" else 1.0
