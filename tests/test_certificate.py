@@ -110,6 +110,15 @@ def test_narrow_slopes(seed, directory):
         assert certificate.loss <= SDP_LOSS or claim.bound < 1e-25
 
 
+def test_a_point(directory):
+    """A ball of radius 0: slopes of a smooth activation are known exactly to the checker, to lipopt up to rounding."""
+    network = make_network("wide", "hard_swish", 584)
+    center = np.random.default_rng(584).normal(size=12)
+    for method in METHODS:
+        for norm in ("linf", "l1"):
+            export(network, method, norm=norm, output="all", domain=Ball(center, 0.0), directory=directory)
+
+
 def test_margin_is_exact(directory):
     _, claim = export(make_network("dense", "relu", 5), "sdp", margin=(1, 0), directory=directory)
     assert claim.rows == [{0: -1, 1: 1}]

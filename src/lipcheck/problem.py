@@ -106,7 +106,8 @@ def build_problem(
         for k, (low, high) in enumerate(ranges[i]):  # x = middle y + factor z
             if (i, k) in numbers:
                 number = numbers[i, k]
-                low, high = (low, high) if low < high else slope_range(node.functions[k])
+                if low == high and node.functions[k].cells == 1:  # piecewise linear
+                    low, high = slope_range(node.functions[k])
                 if kept[i][1] or number >= len(listed):
                     middle[k], factor[k], low, high = (low + high) / 2, (high - low) / 2, -ONE, ONE
                 else:
