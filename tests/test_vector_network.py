@@ -8,8 +8,9 @@ import scipy.sparse as sp
 from conic import shor_value
 from exact import is_exactly_semidefinite
 from random_problems import SLOPES, gaussian_weights, random_problem
+from strategies import make_network
 
-from lipopt import Ball, LipoptError, bound, load
+from lipopt import Ball, Box, LipoptError, bound, load
 from lipopt.backend import backend, enough_memory
 from lipopt.baselines import path_sum_bound, path_sum_rows
 from lipopt.dual import Dual, Multipliers
@@ -235,6 +236,14 @@ def test_sparse_and_dense_blocks_agree():
     )
     problem = DerivativeProblem("linf", 8, layers, {2: sp.csr_array(weights[2])})
     assert solve(problem).value == pytest.approx(dense, rel=1e-4)
+
+
+def test_vectors_that_stand_still():
+    """The last steps of this ascent are so short that squares of changes underflow."""
+    rng = np.random.default_rng(674233)
+    center = rng.normal(size=3)
+    found = bound(make_network("dense", "relu", 674232), norm="l1", domain=Box(center - 0.1, center + rng.random()), method="sdp")
+    assert found.pop_lower <= found.upper <= found.pop_lower * (1 + 1e-4)
 
 
 def test_slack_is_added():

@@ -36,8 +36,8 @@ def minimize(function: Callable[[Any], tuple[float, Any]], x: Any, iterations: i
             if length < SHORTEST:
                 return x, True
         step, change = new - x, new_gradient - gradient
-        curvature = float(step @ change)
-        if curvature > 1e-12 * (float(step @ step) * float(change @ change)) ** 0.5:
+        curvature, size = float(step @ change), float(change @ change)
+        if size > 0 and curvature > 1e-12 * (float(step @ step) * size) ** 0.5:
             steps = [*steps[-(MEMORY - 1) :], (step, change, curvature)]
         x, value, gradient = new, new_value, new_gradient
     return x, False
