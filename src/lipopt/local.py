@@ -4,8 +4,9 @@ In a convex domain f_i - f_j changes by at most L |x' - x|, L its Lipschitz cons
 the whole linf ball of radius R around x if  f_i(x) - f_j(x) > R L_j(R)  for all j, L_j(R) a bound for f_i - f_j over that ball.
 As L_j grows with the ball, a bound for one radius holds for every smaller one.
 
-Intervals, presolve and sampled gradients belong to the ball: all outputs and margins share them. On a device, the SDPs of all
-points that are given together are solved as one batch.
+Intervals, presolve and sampled gradients belong to the ball: all outputs and margins share them. To certify, what is known or
+cheap is tried first: the bound of a larger ball, the path sum, multipliers that serve all margins at once. On a device, the SDPs
+of all points that are given together are solved as one batch.
 """
 
 from __future__ import annotations

@@ -11,6 +11,8 @@ For l1 the optimum is a maximum over inputs: batches of problems that share ever
 sums first. Multipliers found for one input prove bounds for all; an input that is settled that way is not searched. If an input
 does not reach all neurons, as in a convolution, it has a problem of its own without them: they would need infinite multipliers.
 
+Where inputs outnumber neurons, slopes are shifted to begin at 0, and the dual eliminates the inputs first, which is cheap.
+
 Many problems of one network (`together`) are filled up to one shape (padding.py) and solved as a batch, which keeps a GPU busy.
 """
 
