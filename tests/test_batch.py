@@ -170,6 +170,8 @@ def test_certificates_prove_the_rows(network, points, tmp_path: Path) -> None:
         assert claim.bound == row.upper
     with pytest.raises(LipoptError, match="certificates"):
         local_bounds(network, points[:2], 0.4, certificates=tmp_path / "network.safetensors")
+    with pytest.raises(LipoptError, match="holds certificates already"):
+        local_bounds(network, points[:2], 0.3, certificates=tmp_path / "certificates")
 
 
 def test_certified_points_survive_attacks() -> None:

@@ -77,7 +77,7 @@ def local_bounds(
     questions = Questions.about(
         load(network), points, radius, labels=labels, output=output, margins=margins, certify=certify,
         certified_radius=certified_radius, norm=norm, clip=clip, method=method, time_limit=time_limit, samples=samples, seed=seed,
-        certificates=certificates,
+        certificates=certificates, resume=resume,
     )  # fmt: skip
     with engine(jobs, cluster) as where:
         if path is None:
@@ -109,14 +109,23 @@ class Questions:
         certified_radius: bool,
         method: str | Method,
         certificates: str | Path | None,
+        resume: bool = False,
         **options: Any,
     ) -> Questions:
         """Check everything before anything runs."""
-        radii = tuple(float(r) for r in np.atleast_1d(np.asarray(radius, dtype=np.float64)))
+        try:
+            radii = tuple(float(r) for r in np.atleast_1d(np.asarray(radius, dtype=np.float64)))
+        except (TypeError, ValueError) as error:
+            raise LipoptError(f"a radius is a number, or several, got {radius!r}") from error
         clip = options["clip"]
         largest = (1.0 if clip is None else float(clip[1] - clip[0])) if certified_radius else None
-        folder = None if certificates is None else str(_folder(Path(certificates), network))
-        ask = Ask(radii, find_method(method), largest=largest, certificates=folder, **options)
+        ask = Ask(
+            radii,
+            find_method(method),
+            largest=largest,
+            certificates=None if certificates is None else str(certificates),
+            **options,
+        )
         rows = check_points(network, points)
         _check(network, ask, rows, labels is not None)
         labelled = ask.margins is not None or ask.largest is not None
@@ -124,6 +133,8 @@ class Questions:
             classes = check_labels(network, labels, len(rows))
         else:
             classes = np.concatenate([np.atleast_2d(network.forward(part)).argmax(axis=1) for part in _parts(network, rows)])
+        if certificates is not None:
+            _folder(Path(certificates), network, resume)
         return Questions(network, rows, classes if labelled else None, ask)
 
     def only(self, start: int, stop: int) -> Questions:
@@ -194,11 +205,14 @@ class Questions:
         ]
 
 
-def _folder(path: Path, network: Network) -> Path:
-    """A folder that is there, or can be made, for certificates, with the network that they are about."""
+def _folder(path: Path, network: Network, resume: bool) -> Path:
+    """A folder for certificates, with the network that they are about; without any of another run."""
     try:
         path.mkdir(parents=True, exist_ok=True)
-        network.save(path / "network.safetensors")
+        if not resume and any(path.glob("*.cert")):
+            raise LipoptError(f"{path} holds certificates already; use another folder")
+        if not (resume and (path / "network.safetensors").exists()):
+            network.save(path / "network.safetensors")
     except OSError as error:
         raise LipoptError(f"cannot write certificates to {path}: {error.strerror}") from error
     return path

@@ -421,6 +421,7 @@ def local(
         seed=seed,
         samples=samples,
         certificates=certificates,
+        resume=resume,
     )
     if points is not None:
         questions = questions.only(*_pair(points, "--points", int, ":"))

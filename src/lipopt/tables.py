@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from statistics import median
 from typing import Any
 
 from rich import box
@@ -105,7 +106,7 @@ def _certified_radii_line(radii: Sequence[float]) -> str:
     """The certified radii of all points in one line."""
     ordered = sorted(radii)
     return (
-        f"certified radius: smallest {number_down(ordered[0])}, median {number_down(ordered[(len(ordered) - 1) // 2])}, "
+        f"certified radius: smallest {number_down(ordered[0])}, median {number_down(median(ordered))}, "
         f"largest {number_down(ordered[-1])}; {sum(r > 0 for r in ordered)} of {len(ordered)} points have one"
     )
 
