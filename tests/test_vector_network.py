@@ -349,6 +349,14 @@ def test_a_layer_that_is_too_wide_is_refused():
         solve(DerivativeProblem("linf", 1, (wide,), {1: sp.csr_array(np.ones((1, 20_000)))}))
 
 
+@pytest.mark.parametrize("norm", ["linf", "l2", "l1"])
+def test_many_inputs_are_not(norm):
+    rng = np.random.default_rng(0)
+    weights = [rng.normal(size=(3, 20_000)) / 100, rng.normal(size=(1, 3))]
+    found = bound(weights, norm=norm, method="sdp", samples=10)
+    assert found.pop_lower <= found.upper <= found.pop_lower * 1.1
+
+
 def test_inputs_that_cannot_matter_are_left_out_for_l1():
     problem = random_problem(2, norm="l1", depth=3, widest=4)
     first = problem.layers[0]

@@ -86,7 +86,7 @@ class SDP:
 
     def _solve(self, tasks: Sequence[Task], arrays: Backend) -> list[UpperBound]:
         problems = [task.problem for task in tasks]
-        widest = max(max(problem.sizes) for problem in problems)
+        widest = max(_widest(problem) for problem in problems)
         if not problems[0].layers:
             return [UpperBound(_linear_norm(problem)) for problem in problems]
         most = LARGEST_BLOCK if self.device in (None, "cpu") else ON_DEVICE
@@ -117,7 +117,7 @@ class SDP:
 
         The multipliers are those of the Euclidean norm of all rows with these weights: a larger weight, a tighter bound."""
         whole = task.problem
-        if not whole.layers or max(whole.sizes) > LARGEST_BLOCK:
+        if not whole.layers or _widest(whole) > LARGEST_BLOCK:
             return None
         problem = slopes_from_zero(whole) if whole.inputs > whole.neurons else whole
         together = replace(problem, objective={s: sp.diags_array(weights) @ m for s, m in problem.objective.items()})
@@ -199,6 +199,8 @@ class SDP:
     def _states(self, network: VectorNetwork, task: Task) -> Iterator[State]:
         """The state after every stage of the ascent."""
         enough = ceil(sqrt(2 * sum(network.free))) + 1
+        if network.free[0] > (neurons := sum(network.free[1:])):
+            enough = min(enough, neurons + network.outputs)  # slopes begin at 0: t can be projected on the span of z and C x
         rank = self.rank or min(enough, max(FIRST_RANK, enough // RANK_SHARE))
         x = network.power(network.start(rank, task.seed), POWER)
         state = network.evaluate(x)
@@ -299,6 +301,13 @@ def _prove(dual: Dual, cases: Sequence[_Case], enough: float = 0.0) -> None:
             for k, hint in zip(left, dual.only(left).fit(rows, x, inflation), strict=True):
                 cases[k].hint = hint
             left = [k for k in left if cases[k].hint is not None]
+
+
+def _widest(problem: DerivativeProblem) -> int:
+    """The order of the largest dense block of the dual. Inputs have none of their own if they outnumber neurons, or under l1."""
+    if problem.norm == "l1" or problem.inputs > problem.neurons:
+        return max(*problem.sizes[1:], ceil(sqrt(problem.inputs * problem.neurons)), 0)  # of blocks with the neurons
+    return max(problem.sizes)
 
 
 def _batches(problems: Sequence[DerivativeProblem]) -> Iterator[list[int]]:
