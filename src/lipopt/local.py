@@ -327,7 +327,7 @@ def _solved(ask: Ask, problem: _Problem, given: tuple[UpperBound, float] | None)
 
 
 def _file_name(row: Row) -> str:
-    return f"{row.point}-{row.question.replace(' - ', '-').replace(' ', '-')}-{row.radius:g}.cert"
+    return f"{row.point}-{row.question.replace(' - ', '-').replace(' ', '-')}-{row.radius}.cert"
 
 
 def _radius_row(network: Network, ask: Ask, point: Array, blank: Row) -> list[Row]:
