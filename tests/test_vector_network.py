@@ -71,6 +71,8 @@ def test_multipliers_for_all_rows_bound_every_row(inputs, slopes):
         assert enumerate_pop(row) <= upper.value <= 4 * enumerate_pop(row)
         assert upper.certificate.bounds[0] == pytest.approx(upper.value, rel=1e-9)
         assert is_exactly_semidefinite(row, upper.certificate)
+    with np.errstate(all="ignore"):
+        assert SDP().every_row(Task(problem, problem), np.array([1.0, np.inf, 1.0, 1.0])) is None
 
 
 @pytest.mark.parametrize("slopes", SLOPES)

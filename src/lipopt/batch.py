@@ -134,7 +134,7 @@ class Questions:
         else:
             classes = np.concatenate([np.atleast_2d(network.forward(part)).argmax(axis=1) for part in _parts(network, rows)])
         if certificates is not None:
-            _folder(Path(certificates), network, resume)
+            _make_folder(Path(certificates), network, resume)
         return Questions(network, rows, classes if labelled else None, ask)
 
     def only(self, start: int, stop: int) -> Questions:
@@ -205,7 +205,7 @@ class Questions:
         ]
 
 
-def _folder(path: Path, network: Network, resume: bool) -> Path:
+def _make_folder(path: Path, network: Network, resume: bool) -> None:
     """A folder for certificates, with the network that they are about; without any of another run."""
     try:
         path.mkdir(parents=True, exist_ok=True)
@@ -215,7 +215,6 @@ def _folder(path: Path, network: Network, resume: bool) -> Path:
             network.save(path / "network.safetensors")
     except OSError as error:
         raise LipoptError(f"cannot write certificates to {path}: {error.strerror}") from error
-    return path
 
 
 def _parts(network: Network, points: Array) -> list[Array]:

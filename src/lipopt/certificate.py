@@ -155,9 +155,8 @@ def _parts(network: Network, task: Task, bound: UpperBound, doubts: Doubts) -> I
         yield from _parts_by_input(network, task, proofs, bound.value, doubts)
     elif isinstance(proof, Products):
         yield [*head, *_products(flat, proof, bound.value)], bound.value * (1 + LP_ROOM) + slack
-    elif path_sum_bound(problem) <= bound.value * (1 + LP_ROOM) + max(
-        problem.slack, slack
-    ):  # always so for the product bound, but in l2
+    elif path_sum_bound(problem) <= bound.value * (1 + LP_ROOM) + max(problem.slack, slack):
+        # always so for the product bound, but in l2
         yield [*head, "rule path-sum"], max(path_sum_bound(problem), bound.value) + slack
     elif isinstance(proof, Multipliers):
         yield _sdp(network, task, None, proof, doubts)
@@ -209,7 +208,7 @@ def _doubts(network: Network, intervals: list[Interval]) -> Doubts:
             wider = activations.slope_range(node.kind, low - error, high + error, node.parameters)
             steepest, width = np.maximum(np.abs(wider[0]), np.abs(wider[1])), ranges[1] - ranges[0]
             change = np.maximum(ranges[0] - wider[0], wider[1] - ranges[1]) + 100 * activations.PAD * steepest + ENCLOSED
-            doubts[i] = np.where(width > 0, 2 * change / np.where(width > 0, width, 1.0), 0.0)
+            doubts[i] = np.where(width > 0, np.fmin(2 * change / np.where(width > 0, width, 1.0), 1.0), 0.0)  # NaN counts as 1
             errors.append(steepest * error + activations.VALUE_PAD * (1 + sizes[i] + sizes[node.source]))
         elif isinstance(node, Affine):
             error = gamma(8) * sizes[i]

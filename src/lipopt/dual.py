@@ -257,13 +257,14 @@ class Dual:
         """The terms tau (z - l y)(z - u y) of one layer."""
         layer = self.layers[i - 1]
         cross = -(tau * ((layer.lower + layer.upper) / 2))[..., None]
-        square = (tau * (layer.lower * layer.upper))[..., None]
+        both = layer.lower * layer.upper
+        square = (tau * both)[..., None]
         _add_diagonal(self._part(parts, i, i), tau)
         blocks = sorted(layer.blocks.items(), reverse=True)
         for place, (s, m) in enumerate(blocks):
             part = self._part(parts, i, s)
             part += cross * m
-            if bool((square != 0).any()):
+            if bool((both != 0).any()):
                 for q, other in blocks[place:]:
                     part = self._part(parts, s, q)
                     part += _product(m.mT, (square * other).mT, s == q == self.separate)

@@ -278,7 +278,7 @@ def _shared_bounds(
     left = list(rows)
     while isinstance(ask.method, SDP) and ask.batched is None and len(left) > 1:
         problem = only_rows(whole, left)
-        bounds = ask.method.every_row(Task(problem, problem, seed=ask.seed), 1 / margins[left]) or []
+        bounds = ask.method.every_row(Task(problem, problem, seed=ask.seed), margins[left].min() / margins[left]) or []
         found |= {k: bound for k, bound in zip(left, bounds, strict=False) if _kept(margins[k], radius, bound.value)}
         before, left = len(left), [k for k in left if k not in found]
         if 2 * len(left) > before:
