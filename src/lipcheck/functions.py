@@ -1,33 +1,30 @@
 """Activation functions: enclosures of their values and slopes, from which follow slope ranges and lines around them.
 
-What is piecewise polynomial is computed exactly. The formulas of the others have no parameters and are computed with 100 digits,
-in decimals: Python rounds each operation on them correctly, e^x, log and root included. In these formulas numbers that cancel are
-at most 100 (1 + |x|) and no step multiplies an error by more than 10^5, so that results are off by less than 10^-80 (1 + |x|).
+What is piecewise polynomial is computed exactly. The formulas of the others have no parameters, and are enclosed by series.
 """
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from decimal import Context, Decimal, localcontext
 from fractions import Fraction
 from functools import cache
 from math import floor, inf
 
+from .enclosure import PI, UNIT, Enclosure, exp, log1p, root, series
 from .exact import ONE, TWO, ZERO, require
 
-GRID = 1 << 200  # results, and values of nodes, are rounded to multiples of 1 / GRID
-SLOPE_GRID = 1 << 128  # slope ranges are rounded outward to multiples of 1 / SLOPE_GRID
-ERROR = Fraction(1, 1 << 128)  # of values, relative to 1 + |x|
-SLOPE_ERROR = Fraction(1, 10**40)  # of slopes; a turning point that is off by 10^-25 changes them by less
-FAR = Decimal(100)  # e^-FAR and FAR e^-FAR are less than 10^-40
+GRID = 1 << 200  # values of nodes are rounded outward to multiples of 1 / GRID
+SLOPE_GRID = 1 << 128  # and slope ranges to multiples of 1 / SLOPE_GRID
+FAR = 100  # from here on gates, and from TAIL on the normal distribution, are taken to be what they are here
+TAIL = 15
+ERROR = Fraction(1, 1 << 128)  # which is off by less than this times 1 + |x|
+SLOPE_ERROR = Fraction(1, 10**40)  # and slopes by less than this; so they are if they turn 10^-25 from where they are said to
 HUGE = Fraction(2**5000)  # for infinity: beyond all break points, and slopes are within SLOPE_ERROR of their limits
-PI = Decimal("3.14159265358979323846264338327950288419716939937510582097494459230781640628620899862803482534211706798")
 
 Interval = tuple[Fraction, Fraction]
-Enclosure = tuple[Interval, Interval]  # of value and slope
-Piece = Callable[[Fraction], Enclosure]
+Piece = Callable[[Fraction], tuple[Interval, Interval]]  # x to enclosures of value and slope
 Point = tuple[Fraction, Interval, Interval, Interval]  # x, and enclosures of the value and of the slopes on both sides
-Formula = Callable[[Decimal], tuple[Decimal, Decimal]]  # value and slope
+Formula = Callable[[Enclosure], tuple[Enclosure, Enclosure]]  # x to value and slope
 
 
 def up(x: Fraction, grid: int = GRID) -> Fraction:
@@ -41,72 +38,74 @@ def times(factor: Fraction, interval: Interval) -> Interval:
 
 def polynomial(slope: Fraction, offset: Fraction = ZERO, square: Fraction = ZERO) -> Piece:
     """offset + slope x + square x^2, exactly."""
-
-    def piece(x: Fraction) -> Enclosure:
-        value, steepness = offset + slope * x + square * x * x, slope + 2 * square * x
-        return (value, value), (steepness, steepness)
-
-    return piece
+    return lambda x: ((offset + slope * x + square * x * x,) * 2, (slope + 2 * square * x,) * 2)
 
 
 def smooth(formula: Formula, least: Fraction = ZERO, most: Fraction = ONE) -> Piece:
     """With slopes that are known to lie between these two."""
 
-    def piece(x: Fraction) -> Enclosure:
-        with localcontext(Context(prec=100)):
-            results = formula(Decimal(x.numerator) / Decimal(x.denominator))
-            value, slope = (Fraction(int(result * GRID), GRID) for result in results)
-        error = ERROR * (1 + abs(x))
-        return (value - error, value + error), (max(slope - SLOPE_ERROR, least), min(slope + SLOPE_ERROR, most))
+    def piece(x: Fraction) -> tuple[Interval, Interval]:
+        value, slope = formula(Enclosure.of(x))
+        error, low, high = ERROR * (1 + abs(x)), Fraction(slope.low, UNIT) - SLOPE_ERROR, Fraction(slope.high, UNIT) + SLOPE_ERROR
+        return (-up(error - Fraction(value.low, UNIT)), up(error + Fraction(value.high, UNIT))), (max(low, least), min(high, most))
 
     return cache(piece)
 
 
 def exponential(factor: Fraction) -> Piece:
     """factor (e^x - 1)."""
-    plain = smooth(lambda x: (x.exp() - 1, x.exp()))
+    plain = smooth(lambda x: (exp(x) - Enclosure.of(1), exp(x)))
     return lambda x: (times(factor, plain(x)[0]), times(factor, plain(x)[1]))
 
 
-def sigmoid(x: Decimal) -> tuple[Decimal, Decimal]:
-    e = (-abs(x)).exp()
-    return (1 if x >= 0 else e) / (1 + e), e / (1 + e) / (1 + e)
+def decays(x: Enclosure) -> tuple[Enclosure, Enclosure]:
+    """e^min(x, 0) and e^-max(x, 0)."""
+    return exp(Enclosure(min(x.low, 0), min(x.high, 0))), exp(-Enclosure(max(x.low, 0), max(x.high, 0)))
 
 
-def tanh(x: Decimal) -> tuple[Decimal, Decimal]:
-    value, slope = sigmoid(2 * x)
-    return 2 * value - 1, 4 * slope
+def sigmoid(x: Enclosure) -> tuple[Enclosure, Enclosure]:
+    left, right = decays(x)
+    value = left / (left + right)
+    return value, value * right / (left + right)
 
 
-def softplus(x: Decimal) -> tuple[Decimal, Decimal]:
-    return max(x, Decimal(0)) + (1 + (-abs(x)).exp()).ln(), sigmoid(x)[0]
+def tanh(x: Enclosure) -> tuple[Enclosure, Enclosure]:
+    value, slope = sigmoid(x.times(2))
+    return value.times(2) - Enclosure.of(1), slope.times(4)
 
 
-def normal(x: Decimal) -> tuple[Decimal, Decimal]:
-    """The normal distribution 1/2 + density(x) (x + x^3/3 + x^5/15 + ...), and its density. Both have their limits at 20."""
-    x = max(min(x, Decimal(20)), Decimal(-20))
-    density = (-x * x / 2).exp() / (2 * PI).sqrt()
-    total, term, n = x, x, 3
-    while abs(term) > Decimal("1e-90"):
-        term *= x * x / n
-        total, n = total + term, n + 2
-    return Decimal("0.5") + density * total, density
+def softplus(x: Enclosure) -> tuple[Enclosure, Enclosure]:
+    left, right = decays(x)
+    return Enclosure(max(x.low, 0), max(x.high, 0)) + log1p(left * right), left / (left + right)
 
 
-def erf(x: Decimal) -> tuple[Decimal, Decimal]:
-    root = Decimal(2).sqrt()
-    value, slope = normal(root * x)
-    return 2 * value - 1, 2 * root * slope
+def softsign(x: Enclosure) -> tuple[Enclosure, Enclosure]:
+    size = Enclosure.of(1) + Enclosure(max(x.low, -x.high), max(x.high, -x.low))
+    return x / size, Enclosure.of(1) / size / size
 
 
-def gelu_tanh_gate(x: Decimal) -> tuple[Decimal, Decimal]:
+def normal(x: Enclosure) -> tuple[Enclosure, Enclosure]:
+    """The normal distribution, 1/2 + density (x + x^3/3 + x^5/15 + ...), and its density."""
+    x = x.clipped(-TAIL, TAIL)
+    square = x * x
+    density = exp(-square.times(1, 2)) / root(PI.times(2))
+    return Enclosure.of(Fraction(1, 2)) + density * series(x, lambda n: square.times(1, 2 * n + 1)), density
+
+
+def erf(x: Enclosure) -> tuple[Enclosure, Enclosure]:
+    scale = root(Enclosure.of(2))
+    value, slope = normal(scale * x)
+    return value.times(2) - Enclosure.of(1), slope.times(2) * scale
+
+
+def gelu_tanh_gate(x: Enclosure) -> tuple[Enclosure, Enclosure]:
     """sigmoid(v), v = 2 sqrt(2 / pi) (x + 0.044715 x^3)."""
-    factor, cubic = (8 / PI).sqrt(), Decimal("0.044715")
-    value, slope = sigmoid(factor * (x + cubic * x * x * x))
-    return value, slope * factor * (1 + 3 * cubic * x * x)
+    factor, bend = root(Enclosure.of(8) / PI), (x * x).times(44715, 10**6)
+    value, slope = sigmoid(factor * (x + x * bend))
+    return value, slope * factor * (Enclosure.of(1) + bend.times(3))
 
 
-def mish_gate(x: Decimal) -> tuple[Decimal, Decimal]:
+def mish_gate(x: Enclosure) -> tuple[Enclosure, Enclosure]:
     """tanh(softplus(x))."""
     inner, inner_slope = softplus(x)
     value, slope = tanh(inner)
@@ -162,8 +161,8 @@ def odd(formula: Formula, steepest: Fraction = ONE) -> Function:
 def gated(gate: Formula, left: str, right: str, scale: Fraction = ONE) -> Function:
     """x gate(x), whose slope turns at two points, near to these, and is at its limit, 0 or 1, from FAR on."""
 
-    def formula(x: Decimal) -> tuple[Decimal, Decimal]:
-        near = max(min(x, FAR), -FAR)
+    def formula(x: Enclosure) -> tuple[Enclosure, Enclosure]:
+        near = x.clipped(-FAR, FAR)
         value, slope = gate(near)
         return x * value, value + near * slope
 
@@ -181,7 +180,7 @@ KINDS: dict[str, tuple[tuple[str, ...], Callable[..., Function]]] = {  # names o
     "selu": (("alpha", "gamma"), lambda alpha, gamma: Function([exponential(alpha * gamma), polynomial(gamma)], [ZERO])),
     "celu": (("alpha",), lambda alpha: Function([exponential(ONE), polynomial(ONE)], [ZERO], 1 / alpha)),
     "softplus": (("beta",), lambda beta: Function([smooth(softplus)], (), beta)),
-    "softsign": ((), lambda: odd(lambda x: (x / (1 + abs(x)), 1 / (1 + abs(x)) / (1 + abs(x))))),
+    "softsign": ((), lambda: odd(softsign)),
     "sigmoid": ((), lambda: odd(sigmoid)),
     "tanh": ((), lambda: odd(tanh)),
     "erf": ((), lambda: odd(erf, TWO)),
