@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from strategies import PARAMETERS
 
-from lipcheck.functions import KINDS, offset, slope_range
+from lipcheck.functions import KINDS, exp, log1p, normal, offset, root, slope_range
 from lipopt import activations
 
 mpmath.mp.dps = 60
@@ -50,6 +50,20 @@ def high_precision(x):
 
 def test_the_kinds_are_those_of_lipopt():
     assert set(KINDS) == set(activations.KINDS)
+
+
+@given(x=POINTS, share=st.floats(0, 1))
+def test_series_are_off_by_less_than_they_say(x, share):
+    x, share = Fraction(x), Fraction(share)
+    with mpmath.workdps(300):
+        pairs = [
+            (exp(-abs(x)), mpmath.exp(-high_precision(abs(x)))),
+            (log1p(share), mpmath.log1p(high_precision(share))),
+            (root(abs(x)), mpmath.sqrt(high_precision(abs(x)))),
+            (normal(x * share / 10)[0], mpmath.ncdf(high_precision(x * share / 10))),
+            (normal(x * share / 10)[1], mpmath.npdf(high_precision(x * share / 10))),
+        ]
+        assert all(abs(high_precision(found) - exact) < mpmath.mpf(2) ** -300 for found, exact in pairs)
 
 
 @pytest.mark.parametrize("kind", sorted(REFERENCES))

@@ -14,7 +14,7 @@ if not __package__:
     sys.path[0] = str(Path(__file__).resolve().parent.parent)
 
 from lipcheck.certificate import Claim, check
-from lipcheck.exact import VERDICTS, Failure, decimal
+from lipcheck.exact import VERDICTS, Failure, decimal, require
 from lipcheck.network import Network, read_network
 
 SHOWN = 8  # outputs or inputs that are written out
@@ -33,8 +33,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if options.certificate is None:
             print(describe(network))
             return 0
-        claim = check(network, Path(options.certificate).read_bytes())
-        verdict, message = "verified", theorem(claim)
+        verdict, message = "verified", theorem(check(network, Path(options.certificate).read_bytes()))
     except Failure as failure:
         verdict, message = failure.args
     except OSError as error:
@@ -47,22 +46,30 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return VERDICTS[verdict]
 
 
+def set_limits(seconds: int, gigabytes: float) -> None:
+    """On the time and memory of this process, where the system has limits."""
+    try:
+        import resource
+    except ImportError:  # Windows
+        return
+    size, most = int(gigabytes * 2**30), resource.getrlimit(resource.RLIMIT_AS)[1]
+    resource.setrlimit(resource.RLIMIT_AS, (size if most == resource.RLIM_INFINITY else min(size, most), most))
+    signal.signal(signal.SIGALRM, lambda *_: require(False, f"more than {seconds} seconds", "limits exceeded"))
+    signal.alarm(seconds)
+
+
 def describe(network: Network) -> str:
     lines = [f"network sha256 {network.sha256}"]
     for i, node in enumerate(network.nodes):
-        lines.append(f"node {i}: {node.kind}, {node.size}")
-        if node.functions:
-            lines[-1] += f", from {node.source}"
-        for source, matrix in node.inputs:
-            lines[-1] += f", from {source} by {sum(map(len, matrix.rows))} weights"
+        sources = [f", from {source} by {sum(map(len, matrix.rows))} weights" for source, matrix in node.inputs]
+        lines.append(f"node {i}: {node.kind}, {node.size}" + (f", from {node.source}" if node.functions else "".join(sources)))
     return "\n".join(lines)
 
 
 def theorem(claim: Claim) -> str:
     domain, norm = "the whole space", {"linf": "l_inf", "l2": "l_2", "l1": "l_1"}[claim.norm]
     if claim.box is not None:
-        sides = [f"[{low}, {high}]" for low, high in zip(*claim.box, strict=True)]
-        domain = f"the box {listed(sides, ' x ')}"
+        domain = f"the box {listed([f'[{low}, {high}]' for low, high in zip(*claim.box, strict=True)], ' x ')}"
     rows = [[f"{value} f[{i}]".removeprefix("1 ").replace("-1 ", "-") for i, value in row.items()] for row in claim.rows]
     functions = listed([listed(terms, " + ").replace("+ -", "- ") for terms in rows], ", ")
     bound = f"{decimal(claim.bound)} (exactly {claim.bound})"
@@ -71,22 +78,6 @@ def theorem(claim: Claim) -> str:
 
 def listed(items: list[str], separator: str) -> str:
     return separator.join(items[:SHOWN] + ([f"... ({len(items)} in all)"] if len(items) > SHOWN else []))
-
-
-def set_limits(seconds: int, gigabytes: float) -> None:
-    """On the time and memory of this process, where the system has limits."""
-
-    def stop(*_: object) -> None:
-        raise Failure("limits exceeded", f"more than {seconds} seconds")
-
-    try:
-        import resource
-    except ImportError:  # Windows
-        return
-    size, most = int(gigabytes * 2**30), resource.getrlimit(resource.RLIMIT_AS)[1]
-    resource.setrlimit(resource.RLIMIT_AS, (size if most == resource.RLIM_INFINITY else min(size, most), most))
-    signal.signal(signal.SIGALRM, stop)
-    signal.alarm(seconds)
 
 
 if __name__ == "__main__":

@@ -91,25 +91,18 @@ def operator_norm(matrix: Matrix, norm: str) -> Fraction:
 
 
 def product(lines: Lines, network: Network, ranges: Slopes, W: Matrix) -> Fraction:
-    """For l2."""
+    """For l2. A norm of a matrix is given and proved; 0 stands for the simple bound."""
     numbers = [ONE]
     for i, node in enumerate(network.nodes[1:], start=1):
-        if node.functions:
-            numbers.append(max(max(-low, high) for low, high in ranges[i]) * numbers[node.source])
-        else:
-            numbers.append(sum((spectral_norm(lines, matrix) * numbers[s] for s, matrix in node.inputs), ZERO))
+        steepest = max((max(-low, high) for low, high in ranges.get(i, ())), default=ZERO)
+        numbers.append(steepest * numbers[node.source])
+        for source, matrix in node.inputs:
+            (norm,) = lines.numbers("norm", 1, least=0)
+            if norm:
+                side = matrix if len(matrix.rows) <= matrix.width else matrix.transpose()
+                check_semidefinite(lines, Matrix.diagonal([norm**2] * len(side.rows)) - side @ side.transpose())
+            numbers[i] += (norm or operator_norm(matrix, "l2")) * numbers[source]
     return operator_norm(W, "l2") * numbers[-1]
-
-
-def spectral_norm(lines: Lines, matrix: Matrix) -> Fraction:
-    """The bound that is given, once it is proved; if that is 0, the simple one."""
-    (given,) = lines.numbers("norm", 1, least=0)
-    if given == 0:
-        return operator_norm(matrix, "l2")
-    side = matrix if len(matrix.rows) <= matrix.width else matrix.transpose()
-    squares = Matrix.of([{i: given**2} for i in range(len(side.rows))], len(side.rows))
-    check_semidefinite(lines, squares - side @ side.transpose())
-    return given
 
 
 def products(lines: Lines, problem: Problem) -> Amounts:
@@ -148,10 +141,8 @@ def polynomial(problem: Problem) -> Polynomial:
     x: list[Polynomial] = [{(): -ONE, (j,): TWO} for j in range(n)] if rows == 1 else [{(): ONE}]
     for a in range(n, width):
         x.append(_product(problem.A, a, x, *problem.slopes[a], a))
-    if rows == 1:
-        return _product(problem.C, 0, x, ONE, ONE, width)
-    signed = [_product(problem.C, k, x, -ONE, ONE, width + k) for k in range(rows)]
-    return _product(Matrix([dict.fromkeys(range(rows), 1)], rows), 0, signed, ONE, ONE, width)
+    signed = [_product(problem.C, k, x, ONE if rows == 1 else -ONE, ONE, width + k) for k in range(rows)]
+    return _product(Matrix([dict.fromkeys(range(rows), 1)], rows), 0, signed, ONE, ONE, width + rows)
 
 
 def _product(matrix: Matrix, i: int, x: Sequence[Polynomial], low: Fraction, high: Fraction, variable: int) -> Polynomial:
@@ -175,8 +166,7 @@ def sdp(lines: Lines, problem: Problem, norm: str) -> Fraction:
     below, above = (one - problem.A.scaled(ends) for ends in zip(*problem.slopes, strict=True))
     half = below.transpose() @ above.scaled([ZERO] * n + tau)
     twice = half + half.transpose() + Matrix([{}] * width + problem.C.rows, order, problem.C.exponent)
-    S = Matrix(twice.rows, order, twice.exponent - 1) + Matrix.of([{i: v} for i, v in enumerate(diagonal)], order)
-    check_semidefinite(lines, S)
+    check_semidefinite(lines, Matrix(twice.rows, order, twice.exponent - 1) + Matrix.diagonal(diagonal))
     cost = sum(delta, ZERO) if norm == "linf" else max(delta, default=ZERO)
     return cost + (sum(mu, ZERO) if norm == "l1" else max(mu, default=ZERO))
 

@@ -46,6 +46,10 @@ class Matrix:
         values = iter(integers)
         return Matrix([{j: next(values) for j in row} for row in rows], width, exponent)
 
+    @staticmethod
+    def diagonal(values: Sequence[Fraction]) -> Matrix:
+        return Matrix.of([{i: value} for i, value in enumerate(values)], len(values))
+
     def __add__(self, other: Matrix) -> Matrix:
         exponent = min(self.exponent, other.exponent)
         rows = [{j: v << (self.exponent - exponent) for j, v in row.items()} for row in self.rows]

@@ -1,6 +1,8 @@
 """Activation functions: enclosures of their values and slopes, from which follow slope ranges and lines around them.
 
-What is piecewise polynomial is computed exactly. The formulas of the others have no parameters, and are enclosed by series.
+What is piecewise polynomial is computed exactly. The other formulas have no parameters but a factor; they are computed in
+fractions from e^x, log(1 + x), roots and the normal distribution, in units of 2^-512. What these round off and leave out is less
+than 2^-300 and is multiplied by less than 2^100 (1 + |x|), and the factor.
 """
 
 from bisect import bisect_left, bisect_right
@@ -8,32 +10,100 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cache
-from math import floor, inf
+from math import floor, inf, isqrt
 
-from .enclosure import PI, UNIT, Enclosure, exp, log1p, root, series
 from .exact import ONE, TWO, ZERO, require
 
-GRID = 1 << 200  # values of nodes are rounded outward to multiples of 1 / GRID
-SLOPE_GRID = 1 << 128  # and slope ranges to multiples of 1 / SLOPE_GRID
-FAR = 100  # from here on gates, and from TAIL on the normal distribution, are taken to be what they are here
-TAIL = 15
-ERROR = Fraction(1, 1 << 128)  # which is off by less than this times 1 + |x|
-SLOPE_ERROR = Fraction(1, 10**40)  # and slopes by less than this; so they are if they turn 10^-25 from where they are said to
-HUGE = Fraction(2**5000)  # for infinity: beyond all break points, and slopes are within SLOPE_ERROR of their limits
+UNIT = 1 << 512
+GRID = 1 << 200  # results, and values of nodes, are rounded to multiples of 1 / GRID
+SLOPE_GRID = 1 << 128  # slope ranges are rounded outward to multiples of 1 / SLOPE_GRID
+ERROR = TWO**-132  # of slopes, and times 1 + |x| of values; turning points that are off by 10^-25 change them by less
+FAR = Fraction(100)  # e^-FAR and FAR e^-FAR are less than ERROR
+HUGE = TWO**5000  # for infinity: beyond all break points, and slopes are within ERROR of their limits
+PI = Fraction("3.14159265358979323846264338327950288419716939937510582097494459230781640628620899862803482534211706798")
 
+Pair = tuple[Fraction, Fraction]  # value and slope
 Interval = tuple[Fraction, Fraction]
-Piece = Callable[[Fraction], tuple[Interval, Interval]]  # x to enclosures of value and slope
+Formula = Callable[[Fraction], Pair]
+Piece = Callable[[Fraction], tuple[Interval, Interval]]  # enclosures of value and slope
 Point = tuple[Fraction, Interval, Interval, Interval]  # x, and enclosures of the value and of the slopes on both sides
-Formula = Callable[[Enclosure], tuple[Enclosure, Enclosure]]  # x to value and slope
 
 
 def up(x: Fraction, grid: int = GRID) -> Fraction:
     return Fraction(-floor(-x * grid), grid)
 
 
-def times(factor: Fraction, interval: Interval) -> Interval:
-    ends = factor * interval[0], factor * interval[1]
-    return min(ends), max(ends)
+def series(term: int, following: Callable[[int, int], int]) -> int:
+    """The sum of terms that fall, in the end to less than half of the one before: those below 1 add up to less than 1."""
+    total = n = 0
+    while term:
+        total, n = total + term, n + 1
+        term = following(term, n)
+    return total
+
+
+def exp(x: Fraction) -> Fraction:
+    """For x <= 0: the series of e^(-x / 2^24), squared 24 times, and inverted."""
+    if x < -3 * FAR:
+        return ZERO
+    y = floor(-x * UNIT) >> 24
+    result = series(UNIT, lambda term, n: term * y // (n * UNIT))
+    for _ in range(24):
+        result = result * result // UNIT
+    return Fraction(UNIT * UNIT // result, UNIT)
+
+
+def log1p(x: Fraction) -> Fraction:
+    """For 0 <= x <= 1: 2 (z + z^3/3 + z^5/5 + ...), z = x / (2 + x)."""
+    z = floor(x / (2 + x) * UNIT)
+    square = z * z // UNIT
+    return Fraction(2 * series(z, lambda term, n: term * square * (2 * n - 1) // ((2 * n + 1) * UNIT)), UNIT)
+
+
+def root(x: Fraction) -> Fraction:
+    return Fraction(isqrt(floor(x * UNIT * UNIT)), UNIT)
+
+
+def normal(x: Fraction) -> Pair:
+    """The normal distribution 1/2 + density(x) (x + x^3/3 + x^5/15 + ...), and its density. Both have their limits at 15."""
+    size = min(abs(x), Fraction(15))
+    square, density = floor(size * size * UNIT), exp(-size * size / 2) / root(2 * PI)
+    total = series(floor(size * UNIT), lambda term, n: term * square // ((2 * n + 1) * UNIT))
+    half = density * Fraction(total, UNIT)
+    return Fraction(1, 2) + (half if x > 0 else -half), density
+
+
+def sigmoid(x: Fraction) -> Pair:
+    e = exp(-abs(x))
+    return (1 if x >= 0 else e) / (1 + e), e / (1 + e) ** 2
+
+
+def tanh(x: Fraction) -> Pair:
+    value, slope = sigmoid(2 * x)
+    return 2 * value - 1, 4 * slope
+
+
+def erf(x: Fraction) -> Pair:
+    value, slope = normal(root(TWO) * x)
+    return 2 * value - 1, 2 * root(TWO) * slope
+
+
+def softplus(x: Fraction) -> Pair:
+    return max(x, ZERO) + log1p(exp(-abs(x))), sigmoid(x)[0]
+
+
+def gelu_tanh_gate(x: Fraction) -> Pair:
+    """sigmoid(v), v = 2 sqrt(2 / pi) (x + 0.044715 x^3)."""
+    factor, cubic = root(8 / PI), Fraction("0.044715")
+    value, slope = sigmoid(factor * (x + cubic * x**3))
+    return value, slope * factor * (1 + 3 * cubic * x**2)
+
+
+def mish_gate(x: Fraction) -> Pair:
+    """tanh(softplus(x))."""
+    inner, inner_slope = softplus(x)
+    value, slope = tanh(inner)
+    return value, slope * inner_slope
 
 
 def polynomial(slope: Fraction, offset: Fraction = ZERO, square: Fraction = ZERO) -> Piece:
@@ -45,71 +115,17 @@ def smooth(formula: Formula, least: Fraction = ZERO, most: Fraction = ONE) -> Pi
     """With slopes that are known to lie between these two."""
 
     def piece(x: Fraction) -> tuple[Interval, Interval]:
-        value, slope = formula(Enclosure.of(x))
-        error, low, high = ERROR * (1 + abs(x)), Fraction(slope.low, UNIT) - SLOPE_ERROR, Fraction(slope.high, UNIT) + SLOPE_ERROR
-        return (-up(error - Fraction(value.low, UNIT)), up(error + Fraction(value.high, UNIT))), (max(low, least), min(high, most))
+        value, slope = (Fraction(floor(result * GRID), GRID) for result in formula(x))
+        error = ERROR * max(most - least, ONE)
+        off = error * (1 + abs(x))
+        return (value - off, value + off), (max(slope - error, least), min(slope + error, most))
 
     return cache(piece)
 
 
 def exponential(factor: Fraction) -> Piece:
     """factor (e^x - 1)."""
-    plain = smooth(lambda x: (exp(x) - Enclosure.of(1), exp(x)))
-    return lambda x: (times(factor, plain(x)[0]), times(factor, plain(x)[1]))
-
-
-def decays(x: Enclosure) -> tuple[Enclosure, Enclosure]:
-    """e^min(x, 0) and e^-max(x, 0)."""
-    return exp(Enclosure(min(x.low, 0), min(x.high, 0))), exp(-Enclosure(max(x.low, 0), max(x.high, 0)))
-
-
-def sigmoid(x: Enclosure) -> tuple[Enclosure, Enclosure]:
-    left, right = decays(x)
-    value = left / (left + right)
-    return value, value * right / (left + right)
-
-
-def tanh(x: Enclosure) -> tuple[Enclosure, Enclosure]:
-    value, slope = sigmoid(x.times(2))
-    return value.times(2) - Enclosure.of(1), slope.times(4)
-
-
-def softplus(x: Enclosure) -> tuple[Enclosure, Enclosure]:
-    left, right = decays(x)
-    return Enclosure(max(x.low, 0), max(x.high, 0)) + log1p(left * right), left / (left + right)
-
-
-def softsign(x: Enclosure) -> tuple[Enclosure, Enclosure]:
-    size = Enclosure.of(1) + Enclosure(max(x.low, -x.high), max(x.high, -x.low))
-    return x / size, Enclosure.of(1) / size / size
-
-
-def normal(x: Enclosure) -> tuple[Enclosure, Enclosure]:
-    """The normal distribution, 1/2 + density (x + x^3/3 + x^5/15 + ...), and its density."""
-    x = x.clipped(-TAIL, TAIL)
-    square = x * x
-    density = exp(-square.times(1, 2)) / root(PI.times(2))
-    return Enclosure.of(Fraction(1, 2)) + density * series(x, lambda n: square.times(1, 2 * n + 1)), density
-
-
-def erf(x: Enclosure) -> tuple[Enclosure, Enclosure]:
-    scale = root(Enclosure.of(2))
-    value, slope = normal(scale * x)
-    return value.times(2) - Enclosure.of(1), slope.times(2) * scale
-
-
-def gelu_tanh_gate(x: Enclosure) -> tuple[Enclosure, Enclosure]:
-    """sigmoid(v), v = 2 sqrt(2 / pi) (x + 0.044715 x^3)."""
-    factor, bend = root(Enclosure.of(8) / PI), (x * x).times(44715, 10**6)
-    value, slope = sigmoid(factor * (x + x * bend))
-    return value, slope * factor * (Enclosure.of(1) + bend.times(3))
-
-
-def mish_gate(x: Enclosure) -> tuple[Enclosure, Enclosure]:
-    """tanh(softplus(x))."""
-    inner, inner_slope = softplus(x)
-    value, slope = tanh(inner)
-    return value, slope * inner_slope
+    return smooth(lambda x: (factor * (exp(x) - 1), factor * exp(x)), min(factor, ZERO), max(factor, ZERO))
 
 
 @dataclass(frozen=True, eq=False)
@@ -126,8 +142,8 @@ class Function:
 
     def at(self, x: Fraction) -> Point:
         u = self.scale * x
-        left, right = (self.pieces[side(self.breaks, u)](u) for side in (bisect_left, bisect_right))
-        return x, times(1 / self.scale, left[0]), left[1], right[1]
+        ((low, high), left), (_, right) = (self.pieces[side(self.breaks, u)](u) for side in (bisect_left, bisect_right))
+        return x, (low / self.scale, high / self.scale), left, right
 
     def points(self, lo: Fraction, hi: Fraction, cells: int) -> list[Point]:
         """At lo, hi, all break points between, and between cells of equal width."""
@@ -161,8 +177,8 @@ def odd(formula: Formula, steepest: Fraction = ONE) -> Function:
 def gated(gate: Formula, left: str, right: str, scale: Fraction = ONE) -> Function:
     """x gate(x), whose slope turns at two points, near to these, and is at its limit, 0 or 1, from FAR on."""
 
-    def formula(x: Enclosure) -> tuple[Enclosure, Enclosure]:
-        near = x.clipped(-FAR, FAR)
+    def formula(x: Fraction) -> Pair:
+        near = max(min(x, FAR), -FAR)
         value, slope = gate(near)
         return x * value, value + near * slope
 
@@ -180,7 +196,7 @@ KINDS: dict[str, tuple[tuple[str, ...], Callable[..., Function]]] = {  # names o
     "selu": (("alpha", "gamma"), lambda alpha, gamma: Function([exponential(alpha * gamma), polynomial(gamma)], [ZERO])),
     "celu": (("alpha",), lambda alpha: Function([exponential(ONE), polynomial(ONE)], [ZERO], 1 / alpha)),
     "softplus": (("beta",), lambda beta: Function([smooth(softplus)], (), beta)),
-    "softsign": ((), lambda: odd(softsign)),
+    "softsign": ((), lambda: odd(lambda x: (x / (1 + abs(x)), 1 / (1 + abs(x)) ** 2))),
     "sigmoid": ((), lambda: odd(sigmoid)),
     "tanh": ((), lambda: odd(tanh)),
     "erf": ((), lambda: odd(erf, TWO)),

@@ -42,18 +42,20 @@ class Network:
 
 
 def read_network(data: bytes) -> Network:
-    nodes: list[Node] = []
+    nodes, tensors, start = list[Node](), Tensors(), 8 + int.from_bytes(data[:8], "little")
     try:
-        tensors, document = _open(data)
-        graph = _json(document)
+        header = _json(data[8:start])
+        graph = _json(header.pop("__metadata__")["lipopt"])
+        for name, entry in header.items():
+            shape, (begin, end) = [_count(n) for n in entry["shape"]], [start + _count(n) for n in entry["data_offsets"]]
+            tensors[name] = shape, list(struct.unpack(f"<{prod(shape)}{TYPES[entry['dtype']]}", data[begin:end]))
         require(graph["format"] == FORMAT and graph["nodes"], f"the network has no nodes, or its format is not {FORMAT}")
         for i, entry in enumerate(graph["nodes"]):
             nodes.append(_node(i, entry, nodes, tensors))
             require(nodes[i].size > 0, f"node {i} is empty")
     except (KeyError, TypeError, ValueError, AttributeError, RecursionError, ArithmeticError, struct.error) as error:
-        raise Failure(
-            "malformed", f"this is not a network file of lipopt (safetensors): {type(error).__name__} {error}"
-        ) from None
+        reason = f"this is not a network file of lipopt (safetensors): {type(error).__name__} {error}"
+        raise Failure("malformed", reason) from None
     return Network(nodes, hashlib.sha256(data).hexdigest())
 
 
@@ -63,19 +65,6 @@ def _json(text: bytes | str) -> Any:
         return dict(pairs)
 
     return json.loads(text, object_pairs_hook=once)
-
-
-def _open(data: bytes) -> tuple[Tensors, str]:
-    """The tensors of a safetensors file, and the document in its metadata."""
-    start = 8 + int.from_bytes(data[:8], "little")
-    header = _json(data[8:start])
-    document = header.pop("__metadata__")["lipopt"]
-    tensors: Tensors = {}
-    for name, entry in header.items():
-        shape, (begin, end) = [_count(n) for n in entry["shape"]], [_count(n) for n in entry["data_offsets"]]
-        layout = f"<{prod(shape)}{TYPES[entry['dtype']]}"
-        tensors[name] = shape, list(struct.unpack(layout, data[start + begin : start + end]))
-    return tensors, document
 
 
 def _count(value: Any, below: float = inf) -> int:
@@ -89,13 +78,13 @@ def _node(i: int, entry: dict[str, Any], before: list[Node], tensors: Tensors) -
     if op == "input":
         return Node("input", prod(_count(n) for n in entry["shape"]))
     if op == "affine":
-        bias = [Fraction(v) for v in tensors[f"{i}.bias"][1]]
+        shape, values = tensors[f"{i}.bias"]
         sources = [_count(source, i) for source in entry["sources"]]
-        once = len(set(sources)) == len(sources) and tensors[f"{i}.bias"][0] == [len(bias)]
-        require(once, f"node {i} names a source twice, or its bias is not a vector")
+        valid = len(set(sources)) == len(sources) and shape == [len(values)]
+        require(valid, f"node {i} names a source twice, or its bias is not a vector")
         pairs = enumerate(zip(sources, entry["layouts"], strict=True))
-        inputs = [(s, _matrix(f"{i}.{k}", len(bias), before[s].size, layout, tensors)) for k, (s, layout) in pairs]
-        return Node("affine", len(bias), inputs, bias)
+        inputs = [(s, _matrix(f"{i}.{k}", len(values), before[s].size, layout, tensors)) for k, (s, layout) in pairs]
+        return Node("affine", len(values), inputs, [Fraction(v) for v in values])
     require(op == "activation" and kind in KINDS, f"node {i} is of a kind that is not known")
     source = _count(entry["source"], i)
     size = before[source].size
