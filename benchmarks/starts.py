@@ -2,80 +2,85 @@
 
     python benchmarks/starts.py
 
-Three digits x nine margins of the pruned MNIST network, in balls of radius 0.01.
+The pruned MNIST network: certified radii of five digits, and nine margins of them in balls of three radii.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
 
+from lipopt import local
 from lipopt.backend import backend
+from lipopt.batch import METHOD
 from lipopt.demo import digits, example
 from lipopt.domain import Ball
 from lipopt.dual import Dual
+from lipopt.local import Ask, Memories, Question, answers, certified_radius
 from lipopt.methods import Task
 from lipopt.presolve import presolve, slopes_from_zero, split_rows
 from lipopt.problem import DerivativeProblem, derivative_problem, output_matrix, slope_ranges
-from lipopt.sdp import SDP, _Case, _look
+from lipopt.sdp import SDP
 from lipopt.threads import one_blas_thread
 from lipopt.vector_network import VectorNetwork
 
-RANK, GAP, CONVERGED = 16, 1e-3, 200  # power iterations for vectors that are as good as optimal
-ITERATIONS = (5, 10, 30)
+RANK, GAP = 16, 1e-3
 
-Vectors = dict[int, np.ndarray]  # by node, a vector for each of its neurons; 0 for those that are no variables
+
+def no_memory(questions: Sequence[Question]) -> Memories:
+    return {question: None for question in [*questions, None]}
+
+
+def one_memory(questions: Sequence[Question]) -> Memories:
+    memory: dict[str, Any] = {}
+    return {question: memory for question in [*questions, None]}
+
+
+def counted(counts: Counter[str], name: str) -> Callable[..., Any]:
+    method = getattr(VectorNetwork, name)
+
+    def count(*arguments: Any) -> Any:
+        counts[name] += 1
+        return method(*arguments)
+
+    return count
+
+
+def vectors() -> None:
+    network, (images, labels) = example("pruned"), digits()
+    points = [(k, images[k], int(labels[k])) for k in range(5)]
+    ask = Ask((0.01, 0.015, 0.02), METHOD, margins="all", clip=(0.0, 1.0))
+    jobs: dict[str, Callable[[], object]] = {
+        "certified radii": lambda: [certified_radius(network, x, label, clip=(0, 1), method=METHOD) for _, x, label in points],
+        "three radii": lambda: answers(network, ask, points),
+    }
+    starts = {"random": no_memory, "the last radius": local._memories, "the last problem, mostly of another margin": one_memory}
+    counts: Counter[str] = Counter()
+    for name in ("evaluate", "ascend"):
+        setattr(VectorNetwork, name, counted(counts, name))
+    for job, run in jobs.items():
+        for name, local._memories in starts.items():
+            counts.clear()
+            start = time.process_time()
+            run()
+            seconds = time.process_time() - start
+            found = f"{counts['evaluate']} evaluations, {counts['ascend']} ascents, {seconds:.1f} s"
+            print(f"{job}, vectors from {name}: {found}", flush=True)
 
 
 def problems(radius: float) -> Iterator[DerivativeProblem]:
-    """For every digit the presolved problem of its nine margins."""
+    """For three digits the presolved problem of their nine margins."""
     network, (images, labels) = example("pruned"), digits()
     for x, label in zip(images[:3], labels[:3], strict=True):
         rows = [output_matrix(network, 0, (int(label), k)) for k in range(10) if k != label]
         ranges = slope_ranges(network, Ball(x, radius, (0.0, 1.0)))
         yield slopes_from_zero(presolve(derivative_problem(network, ranges, "linf", sp.csr_array(sp.vstack(rows)))))
-
-
-def places(problem: DerivativeProblem) -> list[tuple[int, np.ndarray]]:
-    return [(0, np.arange(problem.inputs)), *((layer.node, layer.neurons) for layer in problem.layers)]
-
-
-def optimum(problem: DerivativeProblem) -> Vectors:
-    search = VectorNetwork([problem], backend(None))
-    state = search.evaluate(search.power(search.start(RANK, 0), CONVERGED))
-    found = {node: np.zeros((1000, RANK)) for node, _ in places(problem)}
-    for (node, neurons), vectors in zip(places(problem), state.units, strict=True):
-        found[node][neurons] = vectors[:, 0]
-    return found
-
-
-def closes(problem: DerivativeProblem, known: Vectors, iterations: int) -> bool:
-    """Whether the first look at the dual is within the gap, after power iterations from the known vectors and as much noise."""
-    rng, search = np.random.default_rng(1), VectorNetwork([problem], backend(None))
-    noise = [(node, neurons, rng.standard_normal((len(neurons), RANK)) / np.sqrt(RANK)) for node, neurons in places(problem)]
-    start = np.concatenate(
-        [(part + known[node][neurons] if node in known else part).reshape(-1) for node, neurons, part in noise]
-    )
-    state = search.evaluate(search.power(start, iterations))
-    case = _Case(np.inf, value=float(state.values[0]))
-    _look(Dual([problem], backend(None)), [case], search.rows(state), search.vectors(state), GAP)
-    return not case.is_open(GAP)
-
-
-def vectors() -> None:
-    closed: dict[str, list[list[bool]]] = {"random vectors": [], "those of another margin": [], "those of twice the radius": []}
-    for whole, larger in zip(problems(0.01), problems(0.02), strict=True):
-        margins, far = split_rows(whole), [optimum(problem) for problem in split_rows(larger)]
-        near = [optimum(problem) for problem in margins]
-        for k, problem in enumerate(margins):
-            for name, known in zip(closed, ({}, near[k - 1], far[k]), strict=True):
-                closed[name].append([closes(problem, known, n) for n in ITERATIONS])
-    for name, found in closed.items():
-        shares = ", ".join(f"{share:.0%} after {n}" for n, share in zip(ITERATIONS, np.mean(found, axis=0), strict=True))
-        print(f"{name}: {shares} power iterations, of {len(found)} problems")
 
 
 def multipliers() -> None:

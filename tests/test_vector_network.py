@@ -320,6 +320,55 @@ def test_many_problems_together_give_what_each_gives_alone(norm, device):
             assert is_exactly_semidefinite(problem, found.certificate)
 
 
+def ball_problem(radius, norm="linf"):
+    """One output of a network, in a ball around 0."""
+    rng = np.random.default_rng(3)
+    sizes = (4, 7, 6, 1)
+    network = load(
+        [rng.normal(size=(b, a)) for a, b in pairwise(sizes)], activation="tanh", biases=[rng.normal(size=b) for b in sizes[1:]]
+    )
+    ranges = slope_ranges(network, Ball(np.zeros(4), radius))
+    return presolve(derivative_problem(network, ranges, norm, output_matrix(network, 0, None)))
+
+
+@pytest.mark.parametrize("norm", ["linf", "l2", "l1"])
+def test_starting_from_the_vectors_of_another_radius(norm):
+    memory = {}
+    for radius in (0.5, 0.1, 0.12, 0.01, 2.0):
+        problem = ball_problem(radius, norm)
+        found = SDP()(Task(problem, problem, memory=memory))
+        assert found.value == pytest.approx(solve(problem).value, rel=2e-4)
+        assert found.value >= enumerate_pop(problem)
+        assert is_exactly_semidefinite(problem, found.certificate) if norm != "l1" else not memory
+
+
+def test_known_vectors_belong_to_neurons():
+    """Those of the same neuron are there, up to noise, in the first coordinates; the others are random."""
+    large = ball_problem(0.5)
+    layer = large.layers[0]
+    few = replace(layer, neurons=layer.neurons + 1)  # as if the first neuron were another one
+    small = replace(large, layers=(few, *large.layers[1:]))
+    before, after = VectorNetwork([large], backend(None)), VectorNetwork([small], backend(None))
+    state = before.evaluate(before.power(before.start(3, 0), 20))
+    known = before.found(state)
+    units = after.evaluate(after.start(5, 1, known)).units
+    same = units[0][:, 0, :3] * known[0][1]
+    assert (same.sum(axis=1) > 0.9).all()
+    shifted = (units[1][:-1, 0, :3] * known[layer.node][1][1:]).sum(axis=1)  # neuron k is at place k - 1 now
+    assert (shifted > 0.9).all()
+    assert abs(units[1][-1, 0, 3:]).max() > 0.1  # it was not known
+
+
+def test_power_iterations_stop_where_the_value_does():
+    network = VectorNetwork([ball_problem(0.5)], backend(None))
+    x = network.power(network.start(8, 0), 300)
+    assert network.evaluate(network.power(x, 1000, 1e-6)).values == pytest.approx(network.evaluate(x).values, rel=1e-5)
+    counted, evaluate = [], network.evaluate
+    network.evaluate = lambda x: counted.append(x) or evaluate(x)
+    network.power(x, 1000, 1e-6)
+    assert 2 <= len(counted) < 10
+
+
 def test_batches_fit_the_memory(monkeypatch):
     problems = [random_problem(seed, depth=3, widest=9) for seed in range(6)]
     monkeypatch.setattr("lipopt.sdp.BATCH_ENTRIES", 2 * max(sum(problem.sizes) ** 2 for problem in problems))

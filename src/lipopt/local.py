@@ -4,9 +4,9 @@ In a convex domain f_i - f_j changes by at most L |x' - x|, L its Lipschitz cons
 the whole linf ball of radius R around x if  f_i(x) - f_j(x) > R L_j(R)  for all j, L_j(R) a bound for f_i - f_j over that ball.
 As L_j grows with the ball, a bound for one radius holds for every smaller one.
 
-Intervals, presolve and sampled gradients belong to the ball: all outputs and margins share them. To certify, what is known or
-cheap is tried first: the bound of a larger ball, the path sum, multipliers that serve all margins at once. On a device, the SDPs
-of all points that are given together are solved as one batch.
+Intervals, presolve and sampled gradients belong to the ball: all outputs and margins share them. The SDP of a margin starts from
+the vectors of the last radius. To certify, what is known or cheap is tried first: the bound of a larger ball, the path sum,
+multipliers that serve all margins at once. On a device, the SDPs of all points that are given together are solved as one batch.
 """
 
 from __future__ import annotations
@@ -32,13 +32,14 @@ from .lower import pop_lower_bound, sample_rows
 from .methods import Method, Task, UpperBound, find_method
 from .network import Affine, Input, Network
 from .presolve import only_rows, presolve, split_rows
-from .problem import DerivativeProblem, Norm, derivative_problem, output_matrix, slope_ranges
+from .problem import Norm, derivative_problem, output_matrix, slope_ranges
 from .readers import load
 from .rounding import Array, up_float
 from .sdp import SDP
 
 Point: TypeAlias = tuple[int, Array, int | None]  # its number, itself, its label
 Question: TypeAlias = int | tuple[int, int]  # an output, or the difference of two
+Memories: TypeAlias = Mapping[Question | None, dict[str, Any] | None]  # of a point, by question; None: of all questions at once
 Margins: TypeAlias = Literal["all", "runner-up"]
 RADIUS = "certified radius"
 STEPS = 12  # radii tried for a certified radius
@@ -122,10 +123,11 @@ def answers(network: Network, ask: Ask, points: Sequence[Point]) -> list[Row]:
     for number, point, label in points:
         questions = ask.questions(network.forward(point), label)
         known: dict[str, Row] = {}  # by question: what is proved for a larger ball
+        memories = _memories(questions)
         by_radius: dict[float, list[Row | _Problem]] = {}
         for radius in sorted(ask.radii, reverse=True):
             ball, blanks = Ball(point, radius, ask.clip), _blanks(ask, questions, radius, number, label)
-            prepared = _or_error(blanks, partial(_prepared, network, ask, ball, questions, blanks, known))
+            prepared = _or_error(blanks, partial(_prepared, network, ask, ball, questions, blanks, known, memories))
             by_radius[radius] = list(prepared) if sdp else [_row(ask, item) for item in prepared]
             known |= {row.question: row for row in by_radius[radius] if isinstance(row, Row) and row.upper is not None}
         items += [item for radius in ask.radii for item in by_radius[radius]]
@@ -227,12 +229,18 @@ def _words(question: Question) -> str:
 
 
 def _prepared(
-    network: Network, ask: Ask, ball: Ball, questions: Sequence[Question], blanks: Sequence[Row], known: Mapping[str, Row]
+    network: Network,
+    ask: Ask,
+    ball: Ball,
+    questions: Sequence[Question],
+    blanks: Sequence[Row],
+    known: Mapping[str, Row],
+    memories: Memories,
 ) -> list[_Problem]:
     """All rows of one ball, with their lower bounds. `known`: the rows of a larger ball, by question."""
     start = time.perf_counter()
     outputs = _rows(network, questions)
-    whole, tasks = _tasks(network, ask, ball, outputs)
+    whole, tasks = _tasks(network, ask, ball, questions, memories)
     samples = sample_rows(network, outputs, ask.norm, ball, ask.samples, _seed(ask, blanks[0].point, questions[0]))
     margins = _margins(network, ball, questions) if ask.margins else [None] * len(questions)
     problems: list[_Problem] = []
@@ -248,9 +256,7 @@ def _prepared(
     return [replace(p, row=replace(p.row, seconds=shared)) for p in problems]
 
 
-def _settled(
-    ask: Ask, radius: float, whole: DerivativeProblem, problems: Sequence[_Problem], known: Mapping[str, Row]
-) -> list[_Problem]:
+def _settled(ask: Ask, radius: float, whole: Task, problems: Sequence[_Problem], known: Mapping[str, Row]) -> list[_Problem]:
     """The problems of a ball with what certifies their margins: a bound for a larger ball, the path sum, or multipliers for all.
 
     Where some lower bound shows that a margin cannot be certified, the path sum has to do for the whole point."""
@@ -270,15 +276,13 @@ def _settled(
     return [settled.get(k, p) for k, p in enumerate(problems)]
 
 
-def _shared_bounds(
-    ask: Ask, radius: float, whole: DerivativeProblem, rows: Sequence[int], margins: Array
-) -> dict[int, UpperBound]:
+def _shared_bounds(ask: Ask, radius: float, whole: Task, rows: Sequence[int], margins: Array) -> dict[int, UpperBound]:
     """Bounds that keep margins of these rows, from multipliers that serve all of them; again for the rest if they keep half."""
     found: dict[int, UpperBound] = {}
     left = list(rows)
     while isinstance(ask.method, SDP) and ask.batched is None and len(left) > 1:
-        problem = only_rows(whole, left)
-        bounds = ask.method.every_row(Task(problem, problem, seed=ask.seed), margins[left].min() / margins[left]) or []
+        task = replace(whole, problem=only_rows(whole.problem, left))
+        bounds = ask.method.every_row(task, margins[left].min() / margins[left]) or []
         found |= {k: bound for k, bound in zip(left, bounds, strict=False) if _kept(margins[k], radius, bound.value)}
         before, left = len(left), [k for k in left if k not in found]
         if 2 * len(left) > before:
@@ -354,10 +358,11 @@ def _certified_radius(network: Network, ask: Ask, point: Array, label: int, step
     low, high = 0.0, min(ask.largest, float(hopeless.min()))
     tried = high if high == ask.largest else high / 2
     known = np.full(len(margins), np.inf)  # bounds for a radius that failed: they hold for all that will be tried
+    memories = _memories(questions)
     for _ in range(steps):
         ball = Ball(point, tried, ask.clip)
         open_ = [k for k in range(len(margins)) if not _kept(margins[k], tried, known[k])]
-        failed = _first_failure(network, ask, ball, [questions[k] for k in open_], margins[open_], deadline)
+        failed = _first_failure(network, ask, ball, [questions[k] for k in open_], margins[open_], deadline, memories)
         if failed is None:
             low = tried
         else:
@@ -370,17 +375,23 @@ def _certified_radius(network: Network, ask: Ask, point: Array, label: int, step
 
 
 def _first_failure(
-    network: Network, ask: Ask, ball: Ball, questions: Sequence[Question], margins: Array, deadline: float | None
+    network: Network,
+    ask: Ask,
+    ball: Ball,
+    questions: Sequence[Question],
+    margins: Array,
+    deadline: float | None,
+    memories: Memories,
 ) -> list[float] | None:
     """None if every margin is kept in the ball; otherwise the bounds up to the first one that may not be."""
     if not questions:
         return None
-    whole, tasks = _tasks(network, replace(ask, norm="linf"), ball, _rows(network, questions))
+    whole, tasks = _tasks(network, replace(ask, norm="linf"), ball, questions, memories)
     bounds = [path_sum_bound(task.problem) for task in tasks]
     left = [k for k, value in enumerate(bounds) if not _kept(margins[k], ball.radius, value)]
     shared = _shared_bounds(ask, ball.radius, whole, left, margins)
     for k in left:
-        found = shared.get(k) or ask.method(replace(tasks[k], deadline=deadline, seed=ask.seed))
+        found = shared.get(k) or ask.method(replace(tasks[k], deadline=deadline))
         bounds[k] = min(bounds[k], found.value)
         if not _kept(margins[k], ball.radius, bounds[k]):
             return bounds[: k + 1]
@@ -402,16 +413,22 @@ def _margins(network: Network, ball: Ball, questions: Sequence[Question]) -> lis
     return margins
 
 
+def _memories(questions: Sequence[Question]) -> Memories:
+    """What the problems of one radius leave for those of the next."""
+    return {question: {} for question in [*questions, None]}
+
+
 def _rows(network: Network, questions: Sequence[Question]) -> sp.csr_array:
     rows = [output_matrix(network, 0, q) if isinstance(q, tuple) else output_matrix(network, q, None) for q in questions]
     return sp.csr_array(sp.vstack(rows))
 
 
-def _tasks(network: Network, ask: Ask, ball: Ball, outputs: sp.csr_array) -> tuple[DerivativeProblem, list[Task]]:
-    """The presolved problem of all outputs, and a task for every one; intervals and presolve are done once for all."""
-    raw = derivative_problem(network, slope_ranges(network, ball), ask.norm, outputs)
-    whole = presolve(raw)
-    return whole, [Task(r, p) for r, p in zip(split_rows(raw), split_rows(whole), strict=True)]
+def _tasks(network: Network, ask: Ask, ball: Ball, questions: Sequence[Question], memories: Memories) -> tuple[Task, list[Task]]:
+    """A task for all questions together, and one for each; intervals and presolve are done once for all."""
+    raw = derivative_problem(network, slope_ranges(network, ball), ask.norm, _rows(network, questions))
+    whole = Task(raw, presolve(raw), seed=ask.seed, memory=memories[None])
+    parts = zip(split_rows(raw), split_rows(whole.problem), questions, strict=True)
+    return whole, [replace(whole, raw=r, problem=p, memory=memories[question]) for r, p, question in parts]
 
 
 def _deadline(ask: Ask, problems: int = 1) -> float | None:

@@ -35,6 +35,7 @@ class Task:
     seed: int = 0
     pop_lower: float = 0.0  # a lower bound on the optimum that is known already
     progress: Callable[..., None] = _silent  # progress(message, fraction=None)
+    memory: dict[str, Any] | None = None  # for what a method keeps from one problem to start a similar one of the same network
 
     @property
     def seconds_left(self) -> float:

@@ -41,7 +41,8 @@ from .threads import blas_threads
 from .vector_network import State, VectorNetwork
 
 FIRST_RANK, RANK_SHARE = 16, 4  # to start with at least, and that share of the rank that is enough
-POWER = 30  # power iterations before the first look at the dual
+POWER = 30  # power iterations at most before the first look at the dual
+GROWTH = 3e-3  # of a value in one of them, relative to the gap, that is worth another one
 STAGES = (50, 100, 200)  # L-BFGS iterations between looks at the dual; the last repeats
 MOST_STAGES = 30
 STALLED = 1e-7  # relative gain of a stage that counts as none
@@ -102,7 +103,9 @@ class SDP:
         same = padded(problems) if len(problems) > 1 else problems
         network, dual = VectorNetwork(same, arrays), Dual(same, arrays)
         cases = [_Case(path_sum_bound(replace(task.problem, slack=0.0))) for task in tasks]
-        state = self._search(network, dual, cases, tasks[0])
+        first = tasks[0] if len(tasks) == 1 else replace(tasks[0], memory=None)
+        state = self._search(network, dual, cases, first)
+        _keep(network, state, first)
         _prove(dual, cases)
         results = []
         for k, (task, case) in enumerate(zip(tasks, cases, strict=True)):
@@ -124,7 +127,8 @@ class SDP:
         with blas_threads(sum(problem.sizes)):
             arrays, rows = backend(None), Dual([problem], backend(None), every_row=True)
             network = VectorNetwork([together], arrays)
-            state = network.evaluate(network.power(network.start(FIRST_RANK, task.seed), POWER))
+            state = network.evaluate(_power(network, FIRST_RANK, task, ROUGH))
+            _keep(network, state, task)
             (hint,) = Dual([together], arrays).fit(network.rows(state), network.vectors(state), np.array([ROUGH]))
             squares = np.full(1, inf) if hint is None else rows.squares_of_rows(hint)
             if hint is None or not (squares > 0).all() or not (squares < inf).all():
@@ -159,7 +163,7 @@ class SDP:
                 same = padded(alone)
                 network, batch = VectorNetwork(same, arrays, np.zeros(len(chosen), np.int64)), Dual(same, arrays)
             cases = [_Case(float(sums[j]), int(j) if shared else 0, primal) for j in chosen]
-            state = self._search(network, batch, cases, task)
+            state = self._search(network, batch, cases, replace(task, memory=None))
             primal = max(primal, *(case.value for case in cases))
             best = int(arrays.numpy(state.values).argmax())
             part = replace(task, problem=alone[best])
@@ -202,8 +206,8 @@ class SDP:
         if network.free[0] > (neurons := sum(network.free[1:])):
             enough = min(enough, neurons + network.outputs)  # slopes begin at 0: t can be projected on the span of z and C x
         rank = self.rank or min(enough, max(FIRST_RANK, enough // RANK_SHARE))
-        x = network.power(network.start(rank, task.seed), POWER)
-        state = network.evaluate(x)
+        x = _power(network, rank, task, self.gap)
+        state, rank = network.evaluate(x), network.rank(x)
         yield state
         for stage, iterations in enumerate(itertools.chain(STAGES, itertools.repeat(STAGES[-1], MOST_STAGES))):
             if task.seconds_left <= 0:
@@ -265,6 +269,18 @@ class _Case:
 
     def is_open(self, gap: float) -> bool:
         return self.bound > self.value * (1 + gap)
+
+
+def _power(network: VectorNetwork, rank: int, task: Task, gap: float) -> Any:
+    """Power iterations, from vectors of a similar problem if there are any."""
+    known = (task.memory or {}).get("vectors")
+    rank = rank if known is None else max(rank, *(vectors.shape[1] for _, vectors in known.values()))
+    return network.power(network.start(rank, task.seed, known), POWER, GROWTH * gap)
+
+
+def _keep(network: VectorNetwork, state: State, task: Task) -> None:
+    if task.memory is not None:
+        task.memory["vectors"] = network.found(state)
 
 
 def _look(dual: Dual, cases: Sequence[_Case], rows: Array, x: Sequence[Any], gap: float) -> None:

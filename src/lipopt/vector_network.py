@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -26,11 +26,13 @@ from .backend import Backend
 from .problem import DerivativeProblem
 from .rounding import Array
 
+Vectors: TypeAlias = dict[int, tuple[Array, Array]]  # by node: its neurons that are variables, and their unit vectors
 SMALLEST = 1e-150  # what |y| is kept above, to divide by it
 SMALLEST_SHARE = 1e-6  # of one row in the sum over rows
 FLOOR = 1e-8  # the smallest length of a scaled vector, relative to their mean
 SUBSPACE = 20  # iterations for new coordinates
 LEAST_EXCESS = 1e-6  # of an eigenvalue above 1, for it to count
+NOISE = 0.1  # added to known unit vectors
 NEW_SHARE = 0.1  # squared length of a new coordinate, relative to all others and to the excess of its eigenvalue
 
 
@@ -62,11 +64,26 @@ class VectorNetwork:
         self.middle = [backend.array((lower + upper) / 2)[..., None] for lower, upper in ends]
         self.half = [backend.array((upper - lower) / 2) for lower, upper in ends]
         self.free = [first.inputs if columns is None else 0, *first.sizes[1:]]
+        self.places = [(0, np.arange(self.free[0])), *((layer.node, layer.neurons) for layer in first.layers)]
 
-    def start(self, rank: int, seed: int) -> Any:
-        """Random unit vectors, as one flat array."""
-        rng = np.random.default_rng(seed)
-        return self.backend.array(rng.standard_normal(sum(self.free) * self.batch * rank))
+    def rank(self, x: Any) -> int:
+        return int(x.shape[0]) // (sum(self.free) * self.batch)
+
+    def start(self, rank: int, seed: int, known: Vectors | None = None) -> Any:
+        """Random vectors, as one flat array; known ones in place of the first problem's, with zeros in new coordinates."""
+        x = np.random.default_rng(seed).standard_normal(sum(self.free) * self.batch * rank)
+        for view, (node, neurons) in zip(self._views(x), self.places, strict=True):
+            if known is not None and node in known:
+                _, new, old = np.intersect1d(neurons, known[node][0], assume_unique=True, return_indices=True)
+                vectors = known[node][1][old]
+                view[new, 0] *= NOISE / np.sqrt(rank)
+                view[new, 0, : vectors.shape[1]] += vectors
+        return self.backend.array(x)
+
+    def found(self, state: State) -> Vectors:
+        """The vectors of the first problem."""
+        units = [self.backend.numpy(v[:, 0]) for v in state.units]
+        return {node: (neurons, v) for (node, neurons), v in zip(self.places, units, strict=True)}
 
     def widen(self, x: Any, most: int, seed: int) -> tuple[Any, int]:
         """The same vectors with up to `most` new coordinates in which the value grows; and how many: at an optimum, none.
@@ -103,10 +120,14 @@ class VectorNetwork:
             self._apply_transposed(self.blocks[i - 1], self.middle[i - 1] * g + along[..., None] * y[i - 1], gradients)
         return State(self._norms(outputs), units, y, y_sizes, gradients, outputs)
 
-    def power(self, x: Any, iterations: int) -> Any:
-        """Every vector along its gradient, again and again."""
+    def power(self, x: Any, iterations: int, growth: float = 0.0) -> Any:
+        """Every vector along its gradient, again and again, until no value grows by more than this, relatively."""
+        values = self.backend.zeros((self.batch,))
         for _ in range(iterations):
             state = self.evaluate(x)
+            if bool((state.values <= values * (1 + growth)).all()):
+                break
+            values = state.values
             along = [g / (_sizes(g) + SMALLEST)[..., None] for g in state.gradients]
             x = self._flat([state.gradients[0] if self.norm == "l2" else along[0], *along[1:]])
         return x
@@ -200,7 +221,7 @@ class VectorNetwork:
 
     def _views(self, x: Any) -> list[Any]:
         """The vectors of t (none if it is fixed) and of every layer."""
-        rank = x.shape[0] // (sum(self.free) * self.batch)
+        rank = self.rank(x)
         ends = (np.cumsum(self.free) * self.batch * rank).tolist()
         return [x[e - n * self.batch * rank : e].reshape(n, self.batch, rank) for n, e in zip(self.free, ends, strict=True)]
 
