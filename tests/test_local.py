@@ -24,8 +24,8 @@ def test_class_is_kept_within_the_radius(network, seed):
 def test_wrong_class_and_linear_network():
     linear = load([np.array([[1.0, 0.0], [0.0, 1.0]])])
     assert certified_radius(linear, [2.0, 1.0], 1) == 0.0
-    radius = certified_radius(linear, [2.0, 1.0], 0, steps=30)  # x_0 > x_1 up to radius 1/2
-    assert 0.49 < radius < 0.5
+    radius = certified_radius(linear, [2.0, 1.0], 0, precision=1e-6)  # x_0 > x_1 up to radius 1/2
+    assert 0.499999 < radius < 0.5
     assert certified_radius(linear, [2.0, 1.0], 0, largest=0.25) == 0.25
 
 
@@ -36,3 +36,5 @@ def test_bad_input(network):
         certified_radius(gaussian_weights([4, 3, 1]), np.zeros(4), 0)
     with pytest.raises(LipoptError, match="largest radius"):
         certified_radius(network, np.zeros(4), 0, largest=0)
+    with pytest.raises(LipoptError, match="precision"):
+        certified_radius(network, np.zeros(4), 0, precision=0)

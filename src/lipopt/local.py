@@ -42,7 +42,8 @@ Question: TypeAlias = int | tuple[int, int]  # an output, or the difference of t
 Memories: TypeAlias = Mapping[Question | None, dict[str, Any] | None]  # of a point, by question; None: of all questions at once
 Margins: TypeAlias = Literal["all", "runner-up"]
 RADIUS = "certified radius"
-STEPS = 12  # radii tried for a certified radius
+PRECISION = 2e-4  # of a certified radius, relative to the largest one that is not hopeless
+STEP = 0.25  # of the way from a radius that will be kept, as it seems, to one that is not: bounds grow slowly with the radius
 T = TypeVar("T")
 
 
@@ -154,22 +155,24 @@ def certified_radius(
     label: int,
     *,
     largest: float = 1.0,
-    steps: int = STEPS,
+    precision: float = PRECISION,
     clip: tuple[float, float] | None = None,
     method: str | Method = "sdp",
     time_limit: float | None = None,
 ) -> float:
     """A radius, up to `largest`, such that `label` has the largest output on the linf ball around the point; 0 if there is none.
 
-    Found by bisection: `steps` radii are tried, and one is returned only if it was certified."""
+    It is returned only if it was certified; one that is larger by `precision`, relative to the first that was tried, was not."""
     network, chosen = load(network), find_method(method)
     if network.output_size < 2:
         raise LipoptError("a certified radius needs a network with two outputs or more")
     if not 0 < largest < np.inf:
         raise LipoptError(f"the largest radius must be a positive number, got {largest}")
+    if not 0 < precision < 1:
+        raise LipoptError(f"the precision must lie between 0 and 1, got {precision}")
     output_matrix(network, label, None)
     ask = Ask((), chosen, margins="all", largest=float(largest), clip=clip, time_limit=time_limit)
-    return _certified_radius(network, ask, np.asarray(point, dtype=np.float64), label, steps)
+    return _certified_radius(network, ask, np.asarray(point, dtype=np.float64), label, precision)
 
 
 @QUIET
@@ -343,8 +346,10 @@ def _radius_row(network: Network, ask: Ask, point: Array, blank: Row) -> list[Ro
     return [replace(blank, radius=radius, certified=radius > 0, status=status, seconds=seconds)]
 
 
-def _certified_radius(network: Network, ask: Ask, point: Array, label: int, steps: int = STEPS) -> float:
-    """Bisection between a radius that is certified and one that is not. Margins are tried in the order of how soon they fail."""
+def _certified_radius(network: Network, ask: Ask, point: Array, label: int, precision: float = PRECISION) -> float:
+    """Between a radius that is certified and one that is not. Margins are tried in the order of how soon they fail.
+
+    A bound L for a radius that is too large for some margin holds for smaller ones, so margin / L is small enough for it."""
     assert ask.largest is not None
     questions: list[Question] = [(label, j) for j in range(network.output_size) if j != label]
     center = Ball(point, 0.0, ask.clip)
@@ -356,21 +361,21 @@ def _certified_radius(network: Network, ask: Ask, point: Array, label: int, step
     order = np.argsort(hopeless, kind="stable")
     questions, margins, deadline = [questions[k] for k in order], margins[order], _deadline(ask)
     low, high = 0.0, min(ask.largest, float(hopeless.min()))
-    tried = high if high == ask.largest else high / 2
-    known = np.full(len(margins), np.inf)  # bounds for a radius that failed: they hold for all that will be tried
-    memories = _memories(questions)
-    for _ in range(steps):
+    tried, close, memories = high, precision * high, _memories(questions)
+    small_enough = np.full(len(margins), np.inf)  # for margins that were bounded when a radius failed
+    while tried > low:
         ball = Ball(point, tried, ask.clip)
-        open_ = [k for k in range(len(margins)) if not _kept(margins[k], tried, known[k])]
+        open_ = np.nonzero((small_enough == np.inf) | (small_enough < tried))[0]
         failed = _first_failure(network, ask, ball, [questions[k] for k in open_], margins[open_], deadline, memories)
         if failed is None:
             low = tried
         else:
-            known[open_[: len(failed)]] = failed
+            small_enough[open_[: len(failed)]] = margins[open_[: len(failed)]] / failed * (1 - 1e-9)
             high = tried
-        if low == ask.largest or (deadline is not None and time.monotonic() > deadline):
+        if deadline is not None and time.monotonic() > deadline:
             break
-        tried = (low + high) / 2
+        likely = max(low, min(high, float(small_enough.min())))
+        tried = likely if high - likely <= close else likely + STEP * (high - likely)
     return low
 
 
