@@ -333,6 +333,19 @@ def test_interrupted_and_killed_runs_go_on(network, points, tmp_path: Path) -> N
     assert results.read_bytes() == done
 
 
+def test_a_run_that_is_terminated_leaves_no_worker(network, points, tmp_path: Path) -> None:
+    network.save(tmp_path / "model.safetensors")
+    np.save(tmp_path / "x.npy", np.tile(points, (50, 1)))
+    results = tmp_path / "r.jsonl"
+    command = ["lipopt", "local", str(tmp_path / "model.safetensors"), "--data", str(tmp_path / "x.npy"), "--radius", "0.4"]
+    process = run(*command, "-j", "2", "-o", str(results), "-q")
+    wait_for(lambda: lines(results) > 1, process)
+    process.terminate()
+    _, error = process.communicate(timeout=60)  # which waits for all that hold the pipes
+    assert process.returncode == 130
+    assert "--resume" in error
+
+
 def test_a_torn_end_is_repaired(network, points, tmp_path: Path) -> None:
     question = {"radius": (0.05, 0.4), "output": 1, "samples": 20}
     path = tmp_path / "r.jsonl"
@@ -526,12 +539,22 @@ def test_command_line(call, monkeypatch: pytest.MonkeyPatch) -> None:
         "",
     )
     assert [row.point for row in read_rows("s.jsonl")] == [1, 2]
+    assert call("--data", "x.npy", "--radius", "0.1", "-k", "0", "--points", "2:", "-o", "e.jsonl", "-q", "-j", "1")[0] == 0
+    assert sorted(row.point for row in read_rows("e.jsonl")) == [2, 3]
+
+
+def test_problems_that_fail_show_in_the_exit_code(call) -> None:
+    code, out, _ = call("--data", "x.npy", "--radius", "0.1", "-m", "shor", "--norm", "l1", "-o", "f.jsonl", "-j", "1")
+    assert code == 1
+    assert "16 problems failed" in out
+    assert "'shor' takes one output" in out
 
 
 def test_bad_input_is_one_line_before_anything_runs(call, network, points) -> None:
     np.save("narrow.npy", points[:, :5])
     np.save("nan.npy", np.where(np.arange(6) == 2, np.nan, points))
     np.save("words.npy", np.array([["a"] * 6]))
+    Path("empty.csv").touch()
     np.save("y9.npy", np.array([0, 1, 2, 9]))
     np.save("y3.npy", np.array([0, 1, 2]))
     np.save("half.npy", np.array([0, 1, 2, 0.5]))
@@ -544,6 +567,7 @@ def test_bad_input_is_one_line_before_anything_runs(call, network, points) -> No
         ("--data", "narrow.npy", *r),
         ("--data", "nan.npy", *r),
         ("--data", "words.npy", *r),
+        ("--data", "empty.csv", *r),
         x,
         (*x, "--radius", "0.1,0.1"),
         (*x, "--radius", "-1"),
@@ -556,6 +580,7 @@ def test_bad_input_is_one_line_before_anything_runs(call, network, points) -> No
         (*x, *r, "--margins", "all", "--output", "1"),
         (*x, *r, "--output", "4"),
         (*x, *r, "--certify"),
+        (*x, *r, "-m", "path-sum", "--gap", "0.1"),
         (*x, *r, "--certified-radius", "--norm", "l2"),
         (*x, *r, "--clip", "0,1"),
         (*x, *r, "--points", "2:9"),

@@ -129,6 +129,7 @@ def test_bad_input_is_one_line_and_exit_code_2(run, model: str, tmp_path: Path) 
     bad = tmp_path / "bad.onnx"
     bad.write_bytes(b"\x08\x07 nothing")
     np.savez(tmp_path / "nan.npz", W0=np.array([[np.nan]]))
+    (tmp_path / "text.npz").write_text("no archive")
     np.save(tmp_path / "c.npy", np.zeros(4))
     np.save(tmp_path / "short.npy", np.zeros(3))
     center, short = str(tmp_path / "c.npy"), str(tmp_path / "short.npy")
@@ -136,6 +137,8 @@ def test_bad_input_is_one_line_and_exit_code_2(run, model: str, tmp_path: Path) 
         ("bound", "missing.onnx"),
         ("bound", str(bad)),
         ("bound", str(tmp_path / "nan.npz")),
+        ("bound", str(tmp_path / "text.npz")),
+        ("bound", str(tmp_path)),
         ("bound", model, "--output", "3"),
         ("bound", model, "--margin", "1"),
         ("bound", model, "--margin", "1,1"),

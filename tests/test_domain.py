@@ -65,6 +65,7 @@ def test_clip() -> None:
         lambda: Ball([0, 0], -1),
         lambda: Ball([0, 0], np.nan),
         lambda: Ball([0, 0], np.inf),
+        lambda: Ball([0, 0], "a"),
         lambda: Ball([np.nan, 0], 1),
         lambda: Ball([], 1),
         lambda: Ball("x", 1),

@@ -119,6 +119,12 @@ def two_million_monomials(tmp_path):
     return tmp_path / "network", tmp_path / "certificate"
 
 
+@pytest.mark.parametrize("limit", [("--seconds", "0"), ("--seconds", "-1"), ("--gigabytes", "0"), ("--gigabytes", "nan")])
+def test_limits_are_positive(two_million_monomials, limit):
+    result = run(*two_million_monomials, *limit)
+    assert (result.returncode, result.stdout) == (2, "malformed: the limits must be positive\n")
+
+
 def test_limit_on_time(two_million_monomials):
     result = run(*two_million_monomials, "--seconds", "1")
     assert (result.returncode, result.stdout) == (4, "limits exceeded: more than 1 seconds\n")

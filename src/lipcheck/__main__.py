@@ -48,6 +48,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def set_limits(seconds: int, gigabytes: float) -> None:
     """On the time and memory of this process, where the system has limits."""
+    require(seconds > 0 and 0 < gigabytes < 2**20, "the limits must be positive")
     try:
         import resource
     except ImportError:  # Windows

@@ -25,7 +25,7 @@ class Lines:
     def __init__(self, data: bytes) -> None:
         self.lines = data.decode("latin-1").split("\n")
         self.position = 0
-        self.require(self.lines[-1] == "", "the last line has no end")
+        require(self.lines[-1] == "", "certificate: the last line has no end")
 
     def require(self, condition: bool, reason: str, verdict: str = "malformed") -> None:
         require(condition, f"certificate, line {max(self.position, 1)}: {reason}", verdict)

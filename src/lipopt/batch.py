@@ -155,10 +155,10 @@ class Questions:
         return {
             "network": self.network.hash,
             "data": hashlib.sha256(np.ascontiguousarray(self.points).tobytes()).hexdigest(),
-            "labels": hashlib.sha256(labels).hexdigest(),
             "points": [self.first, self.first + len(self.points)],
             "method": repr(self.ask.method),
             **settings,
+            "labels": hashlib.sha256(labels).hexdigest(),
         }
 
     def write(self, path: Path, where: Engine, resume: bool = False, progress: Progress | None = None) -> None:
@@ -210,7 +210,7 @@ def _make_folder(path: Path, network: Network, resume: bool) -> None:
     try:
         path.mkdir(parents=True, exist_ok=True)
         if not resume and any(path.glob("*.cert")):
-            raise LipoptError(f"{path} holds certificates already; use another folder")
+            raise LipoptError(f"{path} holds certificates already; use another folder, or go on with that run (--resume)")
         if not (resume and (path / "network.safetensors").exists()):
             network.save(path / "network.safetensors")
     except OSError as error:

@@ -168,7 +168,7 @@ def _parts(network: Network, task: Task, bound: UpperBound, doubts: Doubts) -> I
     else:  # a method without multipliers: those of the SDP, if they are as good
         found = SDP()(task)
         if found.certificate is None or found.value > bound.value * (1 + SDP_LOSS):
-            raise LipoptError("this method has no certificate, and the SDP does not reach its bound; use method 'sdp'")
+            raise LipoptError("this method has no certificate, and the SDP does not reach its bound; use 'sdp' or 'path-sum'")
         yield from _parts(network, task, found, doubts)
 
 

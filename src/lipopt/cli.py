@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -373,7 +374,7 @@ def local(
     norm: NormOption = NormName.linf,
     clip: ClipOption = None,
     method: Annotated[str, typer.Option("--method", "-m", help="name of a method")] = "sdp",
-    gap: Annotated[float, typer.Option("--gap", help="relative gap at which the SDP is solved")] = 1e-3,
+    gap: Annotated[float | None, typer.Option("--gap", help="relative gap of the SDP  [default: 0.001]")] = None,
     device: Annotated[str | None, typer.Option("--device", help="torch device for the SDP, such as cuda")] = None,
     activation: ActivationOption = "relu",
     time_limit: TimeOption = None,
@@ -393,18 +394,19 @@ def local(
     from joblib import cpu_count
 
     from . import tables
-    from .batch import Questions
+    from .batch import METHOD, Questions
     from .data import read_labels, read_points
     from .engines import engine
+    from .methods import find_method
     from .progress import rows_progress
     from .readers import load
     from .records import read_rows
-    from .sdp import SDP
     from .summary import check_picture, draw, summarize
 
     if plot is not None:
         check_picture(plot)
     network = load(model, activation=activation)
+    settings = {name: value for name, value in {"gap": gap, "device": device}.items() if value is not None}
     questions = Questions.about(
         network,
         read_points(data, divide),
@@ -416,7 +418,7 @@ def local(
         certified_radius=certified_radius,
         norm=norm.value,
         clip=None if clip is None else _pair(clip, "--clip", float),
-        method=SDP(gap=gap, device=device) if method == "sdp" else method,
+        method=find_method(METHOD if method == METHOD.name else method, **settings),
         time_limit=time_limit,
         seed=seed,
         samples=samples,
@@ -424,13 +426,17 @@ def local(
         resume=resume,
     )
     if points is not None:
-        questions = questions.only(*_pair(points, "--points", int, ":"))
+        start, stop = _pair(points, "--points", lambda part: int(part) if part else None, ":")
+        questions = questions.only(start or 0, len(questions.points) if stop is None else stop)
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Ctrl-C, so that no worker is left behind
     try:
         with engine((1 if device else cpu_count()) if jobs is None else jobs, cluster) as where, rows_progress(quiet) as progress:
             questions.write(results, where, resume, progress)
     except KeyboardInterrupt:
         print("lipopt: interrupted; the same command with --resume goes on", file=sys.stderr)
         raise typer.Exit(130) from None
+    finally:
+        signal.signal(signal.SIGTERM, before)
     summary = summarize(read_rows(results), network.output_size)
     if plot is not None:
         draw(summary, plot)
@@ -438,6 +444,8 @@ def local(
         print(summary.to_json())
     elif not quiet:
         tables.show_summary(_console(), summary)
+    if summary.failed:
+        raise typer.Exit(1)
 
 
 @app.command()
@@ -471,7 +479,7 @@ def _save(network: Network, result: Result, path: Path | None) -> str:
     return f"\ncertificate written; verify it with: lipcheck {beside} {path}"
 
 
-def _pair(text: str, option: str, kind: type, separator: str = ",") -> tuple[Any, Any]:
+def _pair(text: str, option: str, kind: Callable[[str], Any], separator: str = ",") -> tuple[Any, Any]:
     from .errors import LipoptError
 
     try:

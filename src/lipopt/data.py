@@ -80,6 +80,8 @@ def _read(path: Path, names: tuple[str, ...]) -> Array:
         if path.suffix == ".npz":
             return _from_npz(path, content, names)
         if path.suffix in (".csv", ".txt"):
+            if not content.strip():
+                raise ValueError("it is empty")
             delimiter = "," if path.suffix == ".csv" else None
             return np.loadtxt(io.StringIO(content.decode()), delimiter=delimiter, ndmin=2, dtype=np.float64)
         if content[:2] == b"\0\0" and len(content) > 4:

@@ -6,6 +6,7 @@ import gzip
 import re
 import zipfile
 from dataclasses import dataclass
+from numbers import Real
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -45,7 +46,7 @@ class Ball:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "center", _finite(self.center, "the ball's center"))
-        radius = float(self.radius)
+        radius = float(self.radius) if isinstance(self.radius, Real) else np.nan
         if not (0 <= radius < np.inf):
             raise LipoptError(f"the radius must be a finite number >= 0, got {self.radius}")
         object.__setattr__(self, "radius", radius)

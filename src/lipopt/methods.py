@@ -95,4 +95,4 @@ def _by_name(method: str) -> Method:
             return REGISTER[stem](int(argument))
         except TypeError as error:
             raise LipoptError(f"method '{stem}' takes no number") from error
-    raise LipoptError(f"unknown method '{method}'; use one of {', '.join(sorted(REGISTER))}")
+    raise LipoptError(f"unknown method '{method}'; use one of {', '.join(sorted(REGISTER))}, or lipopt-K")

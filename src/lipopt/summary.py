@@ -39,6 +39,7 @@ class Summary:
     radii: tuple[RadiusSummary, ...]
     certified_radii: tuple[float, ...]
     failed: int
+    reason: str | None = None  # why the first of them failed
 
     def to_json(self) -> str:
         """The numbers, as one line of JSON."""
@@ -54,9 +55,9 @@ def summarize(rows: Iterable[Row], outputs: int) -> Summary:
     kept: dict[float, dict[int, int]] = defaultdict(lambda: defaultdict(int))  # by radius and point, margins that are certified
     asked: dict[float, dict[int, int]] = defaultdict(lambda: defaultdict(int))
     certified_radii: list[float] = []
-    failed = 0
+    reasons: list[str] = []
     for row in rows:
-        failed += row.error is not None
+        reasons += [] if row.error is None else [row.error]
         if row.question == RADIUS:
             certified_radii += [] if row.error else [row.radius]
             continue
@@ -77,7 +78,7 @@ def summarize(rows: Iterable[Row], outputs: int) -> Summary:
         )
         for radius in sorted(asked)
     )
-    return Summary(radii, tuple(certified_radii), failed)
+    return Summary(radii, tuple(certified_radii), len(reasons), next(iter(reasons), None))
 
 
 def _certified(asked: dict[int, int], kept: dict[int, int], margins: int) -> int | None:

@@ -99,7 +99,7 @@ def show_summary(console: Any, summary: Summary) -> None:
     if summary.certified_radii:
         console.print(_certified_radii_line(summary.certified_radii), highlight=False)
     if summary.failed:
-        console.print(f"{summary.failed} problems failed; their rows say why", highlight=False)
+        console.print(f"{summary.failed} problems failed; their rows say why, the first: {summary.reason}", highlight=False)
 
 
 def _certified_radii_line(radii: Sequence[float]) -> str:

@@ -37,7 +37,7 @@ def load(
 
 def _load_file(path: Path, activation: str) -> Network:
     if not path.is_file():
-        raise LipoptError(f"no such file: {path}")
+        raise LipoptError(f"{path} is a folder" if path.is_dir() else f"no such file: {path}")
     name = path.name.lower()
     if name.endswith((".onnx", ".onnx.gz")):
         from .onnx import read_onnx

@@ -53,6 +53,8 @@ def _matrix(w: Any, k: int) -> Any:
 def read_npz(path: Path, activation: str) -> Network:
     """W0, W1, ... and optionally b0, b1, ..."""
     try:
+        if not zipfile.is_zipfile(path):
+            raise ValueError("it is no zip archive")
         with np.load(path, allow_pickle=False) as file:
             arrays = {name: file[name] for name in file.files}
     except (zipfile.BadZipFile, ValueError, OSError, EOFError) as error:
