@@ -149,6 +149,7 @@ def unanswered(network: Network, ask: Ask, point: Point, reason: str) -> list[Ro
     return [replace(row, error=reason) for row in rows]
 
 
+@QUIET
 def certified_radius(
     network: Any,
     point: Any,
