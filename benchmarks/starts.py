@@ -74,18 +74,18 @@ def vectors() -> None:
             print(f"{job}, vectors from {name}: {found}", flush=True)
 
 
-def problems(radius: float) -> Iterator[DerivativeProblem]:
-    """For three digits the presolved problem of their nine margins."""
+def problems() -> Iterator[DerivativeProblem]:
+    """For three digits the presolved problem of their nine margins in balls of radius 0.01."""
     network, (images, labels) = example("pruned"), digits()
     for x, label in zip(images[:3], labels[:3], strict=True):
         rows = [output_matrix(network, 0, (int(label), k)) for k in range(10) if k != label]
-        ranges = slope_ranges(network, Ball(x, radius, (0.0, 1.0)))
+        ranges = slope_ranges(network, Ball(x, 0.01, (0.0, 1.0)))
         yield slopes_from_zero(presolve(derivative_problem(network, ranges, "linf", sp.csr_array(sp.vstack(rows)))))
 
 
 def multipliers() -> None:
     ratios: dict[str, list[float]] = {"of another margin": [], "for all margins": []}
-    for whole in problems(0.01):
+    for whole in problems():
         margins, rows = split_rows(whole), Dual([whole], backend(None), every_row=True)
         own = np.array([SDP(gap=GAP)(Task(problem, problem)).value for problem in margins])
         shared = SDP().every_row(Task(whole, whole), 1 / own) or []

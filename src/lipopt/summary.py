@@ -111,13 +111,15 @@ def draw(summary: Summary, path: Path) -> None:
         uppers = [u for radius in summary.radii for u in radius.uppers]
         bins = np.histogram_bin_edges(uppers, bins=min(50, max(10, len(uppers) // 10)))
         for radius in summary.radii:
-            left.hist(radius.uppers, bins=bins, alpha=0.6, label=f"radius {radius.radius:g}")
+            left.hist(radius.uppers, bins=bins, histtype="step", linewidth=1.5, label=f"radius {radius.radius:g}")
         left.set(xlabel="upper bound on the local Lipschitz constant", ylabel="problems")
         left.legend()
     if summary.certified_radii:
         right = next(axes)
         right.hist(summary.certified_radii, bins=30)
         right.set(xlabel="certified radius", ylabel="points")
+    for panel in figure.axes:
+        panel.yaxis.get_major_locator().set_params(integer=True)
     try:
         figure.savefig(path, dpi=150)
     except OSError as error:

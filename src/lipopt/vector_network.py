@@ -70,7 +70,7 @@ class VectorNetwork:
         return int(x.shape[0]) // (sum(self.free) * self.batch)
 
     def start(self, rank: int, seed: int, known: Vectors | None = None) -> Any:
-        """Random vectors, as one flat array; known ones in place of the first problem's, with zeros in new coordinates."""
+        """Random vectors, as one flat array; known ones, with a little noise, in place of the first problem's."""
         x = np.random.default_rng(seed).standard_normal(sum(self.free) * self.batch * rank)
         for view, (node, neurons) in zip(self._views(x), self.places, strict=True):
             if known is not None and node in known:
