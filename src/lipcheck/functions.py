@@ -164,16 +164,6 @@ def ramp(slope: Fraction, offset: Fraction, low: Fraction, high: Fraction) -> Fu
     return Function([*left, polynomial(slope, offset), *right], breaks, cells=1)
 
 
-def hard_swish() -> Function:
-    middle = polynomial(Fraction(1, 2), square=Fraction(1, 6))
-    return Function([polynomial(ZERO), middle, polynomial(ONE)], [Fraction(-3), Fraction(3)])
-
-
-def odd(formula: Formula, steepest: Fraction = ONE) -> Function:
-    """A function whose slope turns at 0."""
-    return Function([smooth(formula, ZERO, steepest)] * 2, [ZERO])
-
-
 def gated(gate: Formula, left: str, right: str, scale: Fraction = ONE) -> Function:
     """x gate(x), whose slope turns at two points, near to these, and is at its limit, 0 or 1, from FAR on."""
 
@@ -191,15 +181,18 @@ KINDS: dict[str, tuple[tuple[str, ...], Callable[..., Function]]] = {  # names o
     "leaky_relu": (("alpha",), leaky),
     "clip": (("low", "high"), lambda low, high: ramp(ONE, ZERO, low, high)),
     "hard_sigmoid": (("alpha", "beta"), lambda alpha, beta: ramp(alpha, beta, ZERO, ONE)),
-    "hard_swish": ((), hard_swish),
+    "hard_swish": (
+        (),
+        lambda: Function([polynomial(ZERO), polynomial(ONE / 2, ZERO, ONE / 6), polynomial(ONE)], [-3 * ONE, 3 * ONE]),
+    ),
     "elu": (("alpha",), lambda alpha: Function([exponential(alpha), polynomial(ONE)], [ZERO])),
     "selu": (("alpha", "gamma"), lambda alpha, gamma: Function([exponential(alpha * gamma), polynomial(gamma)], [ZERO])),
     "celu": (("alpha",), lambda alpha: Function([exponential(ONE), polynomial(ONE)], [ZERO], 1 / alpha)),
     "softplus": (("beta",), lambda beta: Function([smooth(softplus)], (), beta)),
-    "softsign": ((), lambda: odd(lambda x: (x / (1 + abs(x)), 1 / (1 + abs(x)) ** 2))),
-    "sigmoid": ((), lambda: odd(sigmoid)),
-    "tanh": ((), lambda: odd(tanh)),
-    "erf": ((), lambda: odd(erf, TWO)),
+    "softsign": ((), lambda: Function([smooth(lambda x: (x / (1 + abs(x)), 1 / (1 + abs(x)) ** 2))] * 2, [ZERO])),
+    "sigmoid": ((), lambda: Function([smooth(sigmoid)] * 2, [ZERO])),
+    "tanh": ((), lambda: Function([smooth(tanh)] * 2, [ZERO])),
+    "erf": ((), lambda: Function([smooth(erf, ZERO, TWO)] * 2, [ZERO])),
     "silu": (("beta",), lambda beta: gated(sigmoid, "-2.3993572805154676678327397", "2.3993572805154676678327397", beta)),
     "gelu": (("beta",), lambda beta: gated(normal, "-1.4142135623730950488016887", "1.4142135623730950488016887", beta)),
     "gelu_tanh": ((), lambda: gated(gelu_tanh_gate, "-1.4185040087908283555480335", "1.4185040087908283555480335")),

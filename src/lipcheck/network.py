@@ -44,8 +44,8 @@ class Network:
 def read_network(data: bytes) -> Network:
     nodes, tensors, start = list[Node](), Tensors(), 8 + int.from_bytes(data[:8], "little")
     try:
-        header = _json(data[8:start])
-        graph = _json(header.pop("__metadata__")["lipopt"])
+        header = json.loads(data[8:start], object_pairs_hook=_once)
+        graph = json.loads(header.pop("__metadata__")["lipopt"], object_pairs_hook=_once)
         for name, entry in header.items():
             shape, (begin, end) = [_count(n) for n in entry["shape"]], [start + _count(n) for n in entry["data_offsets"]]
             tensors[name] = shape, list(struct.unpack(f"<{prod(shape)}{TYPES[entry['dtype']]}", data[begin:end]))
@@ -59,12 +59,9 @@ def read_network(data: bytes) -> Network:
     return Network(nodes, hashlib.sha256(data).hexdigest())
 
 
-def _json(text: bytes | str) -> Any:
-    def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        require(len(dict(pairs)) == len(pairs), "a key occurs twice in the network's JSON")
-        return dict(pairs)
-
-    return json.loads(text, object_pairs_hook=once)
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    require(len(dict(pairs)) == len(pairs), "a key occurs twice in the network's JSON")
+    return dict(pairs)
 
 
 def _count(value: Any, below: float = inf) -> int:

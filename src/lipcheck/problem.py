@@ -6,7 +6,7 @@ from fractions import Fraction
 
 from .exact import ONE, ZERO, Matrix, Vector, require
 from .functions import HUGE, Interval, Point, offset, slope_range, up
-from .network import Network, Node
+from .network import Network
 
 Bounds = tuple[Vector, Vector]  # lower and upper, one a neuron
 Slopes = Mapping[int, list[Interval]]  # ranges of the slopes of every activation node, one a neuron
@@ -28,11 +28,7 @@ def slope_ranges(network: Network, box: Bounds | None, relaxations: Relaxations)
     """What is known of the slopes of every activation node."""
     space = [([-HUGE] * node.size, [HUGE] * node.size) for node in network.nodes]
     bounds = space if box is None else node_bounds(network, box, relaxations)
-    return {i: _slopes(node, *bounds[node.source]) for i, node in network.activations}
-
-
-def _slopes(node: Node, low: Vector, high: Vector) -> list[Interval]:
-    return [slope_range(f, a, b) for f, a, b in zip(node.functions, low, high, strict=True)]
+    return {i: list(map(slope_range, node.functions, *bounds[node.source])) for i, node in network.activations}
 
 
 def node_bounds(network: Network, box: Bounds, relaxations: Relaxations) -> list[Bounds]:
@@ -50,7 +46,8 @@ def node_bounds(network: Network, box: Bounds, relaxations: Relaxations) -> list
         else:
             low = _sum(node.bias, *(matrix.times(*bounds[s]) for s, matrix in node.inputs))
             high = _sum(node.bias, *(matrix.times(*reversed(bounds[s])) for s, matrix in node.inputs))
-            ranges = [_slopes(reader, low, high) for _, reader in network.activations if relaxations and reader.source == i]
+            readers = [node for _, node in network.activations if relaxations and node.source == i]
+            ranges = [map(slope_range, reader.functions, low, high) for reader in readers]
             rows = [k for k, slopes in enumerate(zip(*ranges, strict=True)) if any(a < b for a, b in slopes)]  # or they are known
             both = Matrix([{k: sign} for sign in (1, -1) for k in rows], node.size)
             found = _backward(network, i, both, lines, box)
