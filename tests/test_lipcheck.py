@@ -57,7 +57,7 @@ def test_clean_interpreter_gives_the_same_verdict(pair, capsys):
 def test_the_theorem_is_restated():
     line = run(ABS, FOLDER / "accept" / "abs-products").stdout
     assert line.startswith(
-        "verified: the l_inf Lipschitz constant of f[0] on the whole space is at most 1 (exactly 1), network sha256 14aae6d"
+        "verified: the l_inf Lipschitz constant of f[0] on the whole space is at most 1 (exactly 1), network sha256 f5dd0f3"
     )
     line = run(network_of(FOLDER / "accept" / "smooth-box-sdp-margin"), FOLDER / "accept" / "smooth-box-sdp-margin").stdout
     assert "of f[0] - f[1] on the box [-1/2, 1/4] x [0, 1/2] is at most 1.79444786079 (exactly" in line

@@ -8,6 +8,8 @@ import pytest
 import scipy.io
 import scipy.sparse as sp
 from hypothesis import given, settings
+from safetensors import safe_open
+from safetensors.numpy import save_file
 from strategies import Question, questions
 
 import lipopt
@@ -63,6 +65,15 @@ def corrupt(path: Path, content: bytes) -> Path:
     return path
 
 
+def test_every_tensor_of_a_file_is_used(tmp_path: Path) -> None:
+    lipopt.load(W).save(tmp_path / "n.safetensors")
+    with safe_open(tmp_path / "n.safetensors", framework="np") as file:
+        tensors, metadata = {key: file.get_tensor(key) for key in file.keys()}, file.metadata()  # noqa: SIM118
+    save_file({**tensors, "2.alpha": np.ones(3)}, tmp_path / "n.safetensors", metadata)
+    with pytest.raises(LipoptError, match=r"no node: 2\.alpha"):
+        lipopt.load(tmp_path / "n.safetensors")
+
+
 def test_bad_sources(tmp_path: Path) -> None:
     np.savez(tmp_path / "names.npz", A=W[0])
     np.savez(tmp_path / "gap.npz", W0=W[0], W2=W[1])
@@ -83,6 +94,7 @@ def test_bad_sources(tmp_path: Path) -> None:
         corrupt(tmp_path / "b.safetensors", data[:20]),
         corrupt(tmp_path / "c.safetensors", data.replace(b"affine", b"affixe")),
         corrupt(tmp_path / "d.safetensors", data.replace(b"network-1", b"network-9")),
+        corrupt(tmp_path / "e.safetensors", data.replace(b'"1.bias"', b'"8.bias"')),
         [],
         [W[0], W[0]],
         [np.array([[np.nan, 1.0]])],

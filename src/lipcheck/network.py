@@ -7,6 +7,7 @@ import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import cache
 from math import inf, isinf, prod
 from typing import Any
 
@@ -53,6 +54,7 @@ def read_network(data: bytes) -> Network:
         for i, entry in enumerate(graph["nodes"]):
             nodes.append(_node(i, entry, nodes, tensors))
             require(nodes[i].size > 0, f"node {i} is empty")
+        require(not tensors, f"tensors belong to no node: {', '.join(sorted(tensors))}")
     except (KeyError, TypeError, ValueError, AttributeError, RecursionError, ArithmeticError, struct.error) as error:
         reason = f"this is not a network file of lipopt (safetensors): {type(error).__name__} {error}"
         raise Failure("malformed", reason) from None
@@ -70,31 +72,33 @@ def _count(value: Any, below: float = inf) -> int:
 
 
 def _node(i: int, entry: dict[str, Any], before: list[Node], tensors: Tensors) -> Node:
-    op, kind = entry["op"], entry.get("kind")
+    """Takes away the tensors that it uses."""
+    op = entry["op"]
     require((op == "input") == (i == 0), "the first node of a network, and no other, is its input")
     if op == "input":
         return Node("input", prod(_count(n) for n in entry["shape"]))
     if op == "affine":
-        shape, values = tensors[f"{i}.bias"]
+        shape, bias = tensors.pop(f"{i}.bias")
         sources = [_count(source, i) for source in entry["sources"]]
-        valid = len(set(sources)) == len(sources) and shape == [len(values)]
+        valid = len(set(sources)) == len(sources) and shape == [len(bias)]
         require(valid, f"node {i} names a source twice, or its bias is not a vector")
-        pairs = enumerate(zip(sources, entry["layouts"], strict=True))
-        inputs = [(s, _matrix(f"{i}.{k}", len(values), before[s].size, layout, tensors)) for k, (s, layout) in pairs]
-        return Node("affine", len(values), inputs, [Fraction(v) for v in values])
+        inputs = [(s, _matrix(f"{i}.{k}", len(bias), before[s].size, tensors)) for k, s in enumerate(sources)]
+        return Node("affine", len(bias), inputs, [Fraction(v) for v in bias])
+    kind, source = entry["kind"], _count(entry["source"], i)
     require(op == "activation" and kind in KINDS, f"node {i} is of a kind that is not known")
-    source = _count(entry["source"], i)
-    size = before[source].size
-    return Node(str(kind), size, source=source, functions=_functions(i, entry, size, tensors))
+    size, (names, function) = before[source].size, KINDS[kind]
+    columns = [_parameter(f"{i}.{name}", size, kind == "clip", tensors) for name in names]
+    built = cache(function)
+    return Node(kind, size, source=source, functions=[built(*(column[k] for column in columns)) for k in range(size)])
 
 
-def _matrix(prefix: str, height: int, width: int, layout: str, tensors: Tensors) -> Matrix:
-    if layout == "dense":
-        shape, values = tensors[f"{prefix}.dense"]
+def _matrix(prefix: str, height: int, width: int, tensors: Tensors) -> Matrix:
+    if f"{prefix}.dense" in tensors:
+        shape, values = tensors.pop(f"{prefix}.dense")
         require(shape == [height, width], f"the matrix {prefix} does not fit its nodes")
         starts, columns = list(range(0, height * width + 1, width)), list(range(width)) * height
     else:
-        values, starts, columns = (tensors[f"{prefix}.{name}"][1] for name in ("data", "indptr", "indices"))
+        values, starts, columns = (tensors.pop(f"{prefix}.{name}")[1] for name in ("data", "indptr", "indices"))
     valid = len(starts) == height + 1 and starts[0] == 0 and starts[-1] == len(values) == len(columns)
     valid = valid and starts == sorted(starts) and all(0 <= j < width and type(j) is int for j in columns)
     require(valid, f"the matrix {prefix} is inconsistent")
@@ -107,16 +111,9 @@ def _matrix(prefix: str, height: int, width: int, layout: str, tensors: Tensors)
     return Matrix(rows, width, exponent)
 
 
-def _functions(i: int, entry: dict[str, Any], size: int, tensors: Tensors) -> list[Function]:
-    """The activation of every neuron; parameters are numbers or arrays, and the ends of clip may be infinite."""
-    kind, numbers, columns = entry["kind"], entry["numbers"], list[list[Any]]()
-    names, build = KINDS[kind]
-    require(sorted([*numbers, *entry["arrays"]]) == sorted(names), f"the parameters of node {i} are not {names}")
-    for name in names:
-        column = [float.fromhex(numbers[name])] * size if name in numbers else tensors[f"{i}.{name}"][1]
-        valid = len(column) == size and (name not in numbers or column[0].hex() == numbers[name])
-        require(valid, f"parameter '{name}' of node {i} is not a hexadecimal float, or not one a neuron")
-        columns.append([v if kind == "clip" and isinf(v) else Fraction(v) for v in column])
-    parameters = list(zip(*columns, strict=True)) if names else [()] * size
-    built = {values: build(*values) for values in set(parameters)}
-    return [built[values] for values in parameters]
+def _parameter(name: str, size: int, infinite: bool, tensors: Tensors) -> list[Any]:
+    """One number a neuron, or one for all; the ends of clip may be infinite."""
+    shape, values = tensors.pop(name)
+    require(shape in ([], [size]), f"the parameter {name} is not a number, or one a neuron")
+    numbers = [v if infinite and isinf(v) else Fraction(v) for v in values]
+    return numbers if shape else numbers * size

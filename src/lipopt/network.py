@@ -198,18 +198,13 @@ class Network:
             if isinstance(node, Input):
                 graph.append({"op": "input", "shape": list(node.shape)})
             elif isinstance(node, Affine):
-                layouts = []
                 for k, matrix in enumerate(node.matrices):
-                    layouts.append("csr" if sp.issparse(matrix) else "dense")
                     tensors.update(_matrix_tensors(f"{i}.{k}", matrix))
                 tensors[f"{i}.bias"] = np.ascontiguousarray(node.bias)
-                graph.append({"op": "affine", "name": node.name, "sources": list(node.sources), "layouts": layouts})
+                graph.append({"op": "affine", "name": node.name, "sources": list(node.sources)})
             else:
-                arrays = {name: p for name, p in node.parameters.items() if np.ndim(p)}
-                tensors.update({f"{i}.{name}": np.asarray(p, dtype=np.float64) for name, p in arrays.items()})
-                numbers = {name: float(p).hex() for name, p in node.parameters.items() if not np.ndim(p)}
-                entry: dict[str, Any] = {"op": "activation", "name": node.name, "source": node.source, "kind": node.kind}
-                graph.append({**entry, "numbers": numbers, "arrays": sorted(arrays)})
+                tensors.update({f"{i}.{name}": np.array(p, dtype=np.float64) for name, p in node.parameters.items()})
+                graph.append({"op": "activation", "name": node.name, "source": node.source, "kind": node.kind})
         document = json.dumps({"format": FORMAT, "nodes": graph}, separators=(",", ":"), sort_keys=True)
         return save(tensors, metadata={"lipopt": document})
 
@@ -227,9 +222,12 @@ class Network:
             graph = json.loads(document)
             if graph.get("format") != FORMAT:
                 raise LipoptError(f"{path} has format {graph.get('format')!r}, this version reads {FORMAT!r}")
-            return Network(tuple(_read_nodes(graph["nodes"], tensors)))
+            network = Network(tuple(_read_nodes(graph["nodes"], tensors)))
         except (SafetensorError, json.JSONDecodeError, KeyError, TypeError, IndexError, AttributeError) as error:
             raise LipoptError(f"{path} is not a valid network file: {error}") from error
+        if tensors:
+            raise LipoptError(f"{path} holds tensors that belong to no node: {', '.join(sorted(tensors))}")
+        return network
 
 
 def _matrix_tensors(prefix: str, matrix: Matrix) -> dict[str, Any]:
@@ -242,34 +240,32 @@ def _matrix_tensors(prefix: str, matrix: Matrix) -> dict[str, Any]:
     }
 
 
-def _read_nodes(entries: Sequence[Mapping[str, Any]], tensors: Mapping[str, Any]) -> Iterator[Node]:
+def _read_nodes(entries: Sequence[Mapping[str, Any]], tensors: dict[str, Any]) -> Iterator[Node]:
+    """The nodes; takes away the tensors that they use."""
     sizes: list[int] = []
     for i, entry in enumerate(entries):
         node: Node
         if entry["op"] == "input":
             node = Input(tuple(int(n) for n in entry["shape"]))
         elif entry["op"] == "affine":
-            bias = tensors[f"{i}.bias"]
-            matrices = tuple(
-                _read_matrix(f"{i}.{k}", layout, (len(bias), sizes[source]), tensors)
-                for k, (source, layout) in enumerate(zip(entry["sources"], entry["layouts"], strict=True))
-            )
+            bias = tensors.pop(f"{i}.bias")
+            shapes = [(len(bias), sizes[source]) for source in entry["sources"]]
+            matrices = tuple(_read_matrix(f"{i}.{k}", shape, tensors) for k, shape in enumerate(shapes))
             node = Affine(str(entry["name"]), tuple(entry["sources"]), matrices, bias)
         elif entry["op"] == "activation":
-            numbers = {name: float.fromhex(p) for name, p in entry["numbers"].items()}
-            arrays = {name: tensors[f"{i}.{name}"] for name in entry["arrays"]}
-            source = int(entry["source"])
-            node = Activation(str(entry["name"]), source, sizes[source], entry["kind"], {**numbers, **arrays})
+            kind, source = entry["kind"], int(entry["source"])
+            parameters = {name: tensors.pop(f"{i}.{name}")[()] for name in activations.check(kind, {})}
+            node = Activation(str(entry["name"]), source, sizes[source], kind, parameters)
         else:
             raise LipoptError(f"node {i} of the network file has unknown kind {entry['op']!r}")
         sizes.append(node.size)
         yield node
 
 
-def _read_matrix(prefix: str, layout: str, shape: tuple[int, int], tensors: Mapping[str, Any]) -> Matrix:
-    if layout == "dense":
-        return np.asarray(tensors[f"{prefix}.dense"])
-    data, indices, indptr = (tensors[f"{prefix}.{part}"] for part in ("data", "indices", "indptr"))
+def _read_matrix(prefix: str, shape: tuple[int, int], tensors: dict[str, Any]) -> Matrix:
+    if f"{prefix}.dense" in tensors:
+        return np.asarray(tensors.pop(f"{prefix}.dense"))
+    data, indices, indptr = (tensors.pop(f"{prefix}.{part}") for part in ("data", "indices", "indptr"))
     valid = len(indptr) == shape[0] + 1 and indptr[0] == 0 and indptr[-1] == len(data) == len(indices)
     if not valid or (np.diff(indptr) < 0).any() or (indices < 0).any() or (indices >= shape[1]).any():
         raise LipoptError(f"the sparse matrix {prefix} of the network file is inconsistent")
