@@ -153,6 +153,8 @@ def test_bad_input_is_one_line_and_exit_code_2(run, model: str, tmp_path: Path) 
         ("compare", model, "--methods", "shor", "--norm", "l1"),
         ("bound", model, "--method", "nope"),
         ("bound", model, "--method", "path-sum", "--pattern", "input"),
+        ("info", model, "--pattern", "--degree", "0"),
+        ("info", model, "--degree", "3"),
         ("bound", model, "--method", "lipopt-3", "--pattern", "nope"),
         ("bound", model, "--method", "lipopt-1"),
         ("bound", model, "--device", "nowhere"),

@@ -36,7 +36,7 @@ def fractions(values):
 
 
 def random_relaxations(network, rng):
-    sizes = {i: node.size for i, node in network.activations}
+    sizes = {i: node.size for i, node in network.activations.items()}
     return {i: (fractions(rng.uniform(-1, 2, size)), fractions(rng.uniform(-1, 2, size))) for i, size in sizes.items()}
 
 
@@ -61,7 +61,7 @@ def test_any_choice_of_variables_gives_a_bound(case, local, path):
     _, stored, lower, upper, rng = both(case, path)
     ranges = slope_ranges(stored, (fractions(lower), fractions(upper)) if local else None, {})
     kept = {}
-    for i, node in stored.activations:
+    for i, node in stored.activations.items():
         kept[i] = np.flatnonzero(rng.random(node.size) < rng.choice([0.0, 0.7])).tolist(), bool(rng.random() < 0.5)
     W = Matrix([{0: 1}], stored.nodes[-1].size)
     problem, slack = build_problem(stored, ranges, W, list(range(stored.nodes[0].size)), kept)

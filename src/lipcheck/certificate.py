@@ -163,8 +163,8 @@ def sdp(lines: Lines, problem: Problem, norm: str) -> Fraction:
     mu, delta, tau = (lines.numbers(*line, least=0) for line in (("mu", rows), ("delta", n), ("tau", width - n)))
     order, diagonal = width + rows, [*delta, *[ZERO] * (width - n), *mu]
     one = Matrix([{a: 1} for a in range(width)], order)
-    below, above = (one - problem.A.scaled(ends) for ends in zip(*problem.slopes, strict=True))
-    half = below.transpose() @ above.scaled([ZERO] * n + tau)
+    below, above = (one - Matrix.diagonal(ends) @ problem.A for ends in zip(*problem.slopes, strict=True))
+    half = below.transpose() @ Matrix.diagonal([ZERO] * n + tau) @ above
     twice = half + half.transpose() + Matrix([{}] * width + problem.C.rows, order, problem.C.exponent)
     check_semidefinite(lines, Matrix(twice.rows, order, twice.exponent - 1) + Matrix.diagonal(diagonal))
     cost = sum(delta, ZERO) if norm == "linf" else max(delta, default=ZERO)
@@ -221,8 +221,8 @@ def check(network: Network, data: bytes) -> Claim:
     if lines.word("domain", ["space", "box"]) == "box":
         box = lines.numbers("lower", n), lines.numbers("upper", n)
         if lines.word("relaxations", ["none", "all"]) == "all":
-            sizes = {i: node.size for i, node in network.activations}
-            relaxations = {i: (lines.numbers("below", size), lines.numbers("above", size)) for i, size in sizes.items()}
+            for i, node in network.activations.items():
+                relaxations[i] = lines.numbers("below", node.size), lines.numbers("above", node.size)
     (bound,) = lines.numbers("bound", 1)
     claim = Claim(network, norm, rows, box, bound)
     ranges = slope_ranges(network, box, relaxations)
@@ -250,7 +250,7 @@ def _part(lines: Lines, claim: Claim, ranges: Slopes, chosen: list[int], inputs:
     """What adds up to the bound that the part proves."""
     network, norm = claim.network, claim.norm
     kept = {}
-    for i, node in network.activations:
+    for i, node in network.activations.items():
         kept[i] = lines.indices("neurons", node.size), lines.word("form", ["plain", "centered"]) == "centered"
     W = Matrix.of([claim.rows[k] for k in chosen], network.nodes[-1].size)
     problem, slack = build_problem(network, ranges, W, inputs, kept)

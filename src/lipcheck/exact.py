@@ -48,7 +48,7 @@ class Matrix:
 
     @staticmethod
     def diagonal(values: Sequence[Fraction]) -> Matrix:
-        return Matrix.of([{i: value} for i, value in enumerate(values)], len(values))
+        return Matrix.of([{i: value} if value else {} for i, value in enumerate(values)], len(values))
 
     def __add__(self, other: Matrix) -> Matrix:
         exponent = min(self.exponent, other.exponent)
@@ -59,7 +59,7 @@ class Matrix:
         return Matrix(rows, self.width, exponent)
 
     def __sub__(self, other: Matrix) -> Matrix:
-        return self + other.scaled([-ONE] * len(other.rows))
+        return self + Matrix.diagonal([-ONE] * len(other.rows)) @ other
 
     def __abs__(self) -> Matrix:
         return Matrix([{j: abs(v) for j, v in row.items()} for row in self.rows], self.width, self.exponent)
@@ -90,12 +90,6 @@ class Matrix:
     def first(self, height: int, width: int) -> Matrix:
         """The first rows and columns."""
         return Matrix([{j: v for j, v in row.items() if j < width} for row in self.rows[:height]], width, self.exponent)
-
-    def scaled(self, factors: Sequence[Fraction]) -> Matrix:
-        """Row i times factors[i]."""
-        integers, exponent = align(factors)
-        rows = [{j: v * f for j, v in row.items()} if f else {} for row, f in zip(self.rows, integers, strict=True)]
-        return Matrix(rows, self.width, self.exponent + exponent)
 
     def by_sign(self, positive: Sequence[Fraction], negative: Sequence[Fraction]) -> Matrix:
         """Entries > 0 of column j times positive[j], the others times negative[j]."""

@@ -35,11 +35,8 @@ class Node:
 @dataclass(frozen=True)
 class Network:
     nodes: list[Node]
+    activations: dict[int, Node]  # those nodes that are
     sha256: str
-
-    @property
-    def activations(self) -> list[tuple[int, Node]]:
-        return [(i, node) for i, node in enumerate(self.nodes) if node.functions]
 
 
 def read_network(data: bytes) -> Network:
@@ -58,7 +55,7 @@ def read_network(data: bytes) -> Network:
     except (KeyError, TypeError, ValueError, AttributeError, RecursionError, ArithmeticError, struct.error) as error:
         reason = f"this is not a network file of lipopt (safetensors): {type(error).__name__} {error}"
         raise Failure("malformed", reason) from None
-    return Network(nodes, hashlib.sha256(data).hexdigest())
+    return Network(nodes, {i: node for i, node in enumerate(nodes) if node.functions}, hashlib.sha256(data).hexdigest())
 
 
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

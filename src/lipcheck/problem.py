@@ -28,7 +28,7 @@ def slope_ranges(network: Network, box: Bounds | None, relaxations: Relaxations)
     """What is known of the slopes of every activation node."""
     space = [([-HUGE] * node.size, [HUGE] * node.size) for node in network.nodes]
     bounds = space if box is None else node_bounds(network, box, relaxations)
-    return {i: list(map(slope_range, node.functions, *bounds[node.source])) for i, node in network.activations}
+    return {i: list(map(slope_range, node.functions, *bounds[node.source])) for i, node in network.activations.items()}
 
 
 def node_bounds(network: Network, box: Bounds, relaxations: Relaxations) -> list[Bounds]:
@@ -46,7 +46,7 @@ def node_bounds(network: Network, box: Bounds, relaxations: Relaxations) -> list
         else:
             low = _sum(node.bias, *(matrix.times(*bounds[s]) for s, matrix in node.inputs))
             high = _sum(node.bias, *(matrix.times(*reversed(bounds[s])) for s, matrix in node.inputs))
-            readers = [node for _, node in network.activations if relaxations and node.source == i]
+            readers = [node for node in network.activations.values() if relaxations and node.source == i]
             ranges = [map(slope_range, reader.functions, low, high) for reader in readers]
             rows = [k for k, slopes in enumerate(zip(*ranges, strict=True)) if any(a < b for a, b in slopes)]  # or they are known
             both = Matrix([{k: sign} for sign in (1, -1) for k in rows], node.size)
@@ -111,7 +111,7 @@ def build_problem(
                     middle[k], factor[k] = ZERO, ONE
                 equations[number], slopes[number] = y.rows[k], (low, high)
         A += Matrix(equations, y.width, y.exponent)
-        values.append(own.scaled(factor) + y.scaled(middle))
+        values.append(Matrix.diagonal(factor) @ own + Matrix.diagonal(middle) @ y)
     whole, count = Problem(len(inputs), A, slopes, W @ values[-1]), len(listed)
     part = Problem(len(inputs), A.first(count, count), slopes[:count], whole.C.first(len(W.rows), count))
     left_out = path_sums(whole) - path_sums(part)
@@ -121,7 +121,7 @@ def build_problem(
 def path_sums(problem: Problem) -> Matrix:
     """For all rows of C and inputs, the sum over all paths of products of absolute coefficients and largest absolute slopes."""
     rows, n = len(problem.C.rows), problem.inputs
-    step = abs(problem.A).scaled([max(-low, high) for low, high in problem.slopes])
+    step = Matrix.diagonal([max(-low, high) for low, high in problem.slopes]) @ abs(problem.A)
     total, paths = Matrix([{} for _ in range(rows)], n), abs(problem.C)  # paths of one length, then of the next
     while any(paths.rows):
         total += paths.first(rows, n)

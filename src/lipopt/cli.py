@@ -16,6 +16,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from .errors import LipoptError
+
 if TYPE_CHECKING:
     from rich.console import Console
 
@@ -87,7 +89,6 @@ def options(
 
 def main() -> None:
     """Run the command line; errors that a user can mend are one line on standard error."""
-    from .errors import LipoptError
 
     try:
         app()
@@ -120,7 +121,6 @@ class Question:
 
     def options(self) -> dict[str, Any]:
         """As keyword arguments of the functions of `lipopt`."""
-        from .errors import LipoptError
 
         if (self.margin is not None) + (self.output is not None) + self.all_outputs > 1:
             raise LipoptError("ask for one output (-k), for a margin or for all outputs, not for two of them")
@@ -130,7 +130,6 @@ class Question:
 
     def domain(self) -> Domain:
         from .domain import Ball, read_array, read_box, read_vnnlib
-        from .errors import LipoptError
 
         given = [name for name in ("center", "box", "vnnlib") if getattr(self, name) is not None]
         if len(given) > 1:
@@ -178,7 +177,9 @@ def info(
     outputs = output_matrix(network, options["output"], options["margin"])
     raw = derivative_problem(network, slope_ranges(network, options["domain"]), options["norm"], outputs)
     solved = presolve(raw)
-    degree = len(solved.layers) + 1 if degree is None else degree
+    if degree is not None and not (pattern and degree > 0):
+        raise LipoptError("--degree is a number from 1, and goes with --pattern")
+    degree = degree or len(solved.layers) + 1
     sizes = pattern_sizes(solved, degree) if pattern else []
     if as_json:
         counts = {"neurons": solved.neurons, "layers": len(solved.layers), "coefficients": solved.nonzeros}
@@ -279,7 +280,6 @@ def compare(
     """Compare methods on the same question, best first."""
     from . import tables
     from .api import compare as run
-    from .errors import LipoptError
 
     _check_writable(certificate, ask.model)
     refused: list[tuple[str, str]] = []
@@ -459,7 +459,6 @@ def demo() -> None:
 
 def _check_writable(path: Path | None, model: Path) -> None:
     """Refuse a file that could not be written in the end, or that would overwrite the model or the network beside it."""
-    from .errors import LipoptError
 
     if path is None:
         return
@@ -480,7 +479,6 @@ def _save(network: Network, result: Result, path: Path | None) -> str:
 
 
 def _pair(text: str, option: str, kind: Callable[[str], Any], separator: str = ",") -> tuple[Any, Any]:
-    from .errors import LipoptError
 
     try:
         first, second = (kind(part) for part in text.split(separator))
@@ -490,7 +488,6 @@ def _pair(text: str, option: str, kind: Callable[[str], Any], separator: str = "
 
 
 def _lines(path: Path) -> list[str]:
-    from .errors import LipoptError
 
     try:
         return path.read_text(encoding="utf-8").splitlines()
@@ -499,7 +496,6 @@ def _lines(path: Path) -> list[str]:
 
 
 def _write(path: Path, text: str) -> None:
-    from .errors import LipoptError
 
     try:
         path.write_text(text, encoding="utf-8")
@@ -508,7 +504,6 @@ def _write(path: Path, text: str) -> None:
 
 
 def _numbers(text: str, option: str) -> list[float]:
-    from .errors import LipoptError
 
     try:
         return [float(part) for part in text.split(",") if part]
