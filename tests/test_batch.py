@@ -11,6 +11,7 @@ import time
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from typing import ClassVar
@@ -23,7 +24,6 @@ import lipcheck.network
 import lipopt
 from lipopt import Ball, LipoptError, bound, local_bounds
 from lipopt.batch import Questions
-from lipopt.cli import main
 from lipopt.data import check_points, read_labels, read_points
 from lipopt.demo import digits, example
 from lipopt.local import RADIUS, Ask, Row, answers, certified_radius
@@ -487,24 +487,13 @@ def test_reading(tmp_path: Path, network) -> None:
 
 
 @pytest.fixture
-def call(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture, network, points, tmp_path: Path):
+def call(run, monkeypatch: pytest.MonkeyPatch, network, points, tmp_path: Path):
     """The command line, in a folder with a model and data."""
     monkeypatch.chdir(tmp_path)
     network.save("model.safetensors")
     np.save("x.npy", points[:4])
     np.save("y.npy", network(points[:4]).argmax(axis=1))
-
-    def run_local(*arguments: str) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["lipopt", "local", "model.safetensors", *arguments])
-        try:
-            main()
-            code = 0
-        except SystemExit as stop:
-            code = int(stop.code or 0)
-        captured = capsys.readouterr()
-        return code, captured.out, captured.err
-
-    return run_local
+    return partial(run, "local", "model.safetensors")
 
 
 def test_command_line(call, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 
 import lipopt
-from lipopt.cli import main
 
 
 @pytest.fixture
@@ -18,21 +17,6 @@ def model(tmp_path: Path) -> str:
     path = tmp_path / "model.safetensors"
     lipopt.load([rng.normal(size=(6, 4)), rng.normal(size=(3, 6))]).save(path)
     return str(path)
-
-
-@pytest.fixture
-def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture):
-    def call(*args: str) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["lipopt", *args])
-        try:
-            main()
-            code = 0
-        except SystemExit as stop:
-            code = int(stop.code or 0)
-        captured = capsys.readouterr()
-        return code, captured.out, captured.err
-
-    return call
 
 
 def test_info(run, model: str) -> None:

@@ -99,28 +99,20 @@ def test_charts_keep_their_numbers_in_order() -> None:
     assert image(np.eye(3)).startswith('<img src="data:image/png;base64,')
 
 
-def test_command(network: lipopt.Network, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture) -> None:
-    from lipopt.cli import main
-
+def test_command(run, network: lipopt.Network, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     network.save(tmp_path / "net.safetensors")
     np.save(tmp_path / "x.npy", np.zeros(4))
     (tmp_path / "names.txt").write_text("a\nb\nc\nd\n")
     out = tmp_path / "out.html"
     options = ["--center", str(tmp_path / "x.npy"), "--radius", "0.1", "--names", str(tmp_path / "names.txt")]
     options += ["--certificate", str(tmp_path / "bound.cert")]
-    command = ["lipopt", "report", str(tmp_path / "net.safetensors"), "-o", str(out), "--samples", "50", *options]
-    monkeypatch.setattr("sys.argv", command)
-    with pytest.raises(SystemExit) as ended:
-        main()
-    assert ended.value.code in (0, None)
-    assert capsys.readouterr().out.strip() == str(out)
+    command = ["report", str(tmp_path / "net.safetensors"), "-o", str(out), "--samples", "50", *options]
+    code, printed, _ = run(*command)
+    assert (code, printed.strip()) == (0, str(out))
     assert "a" in svg_texts(out.read_text())
     monkeypatch.setattr("lipcheck.__main__.set_limits", lambda seconds, gigabytes: None)
     assert lipcheck.__main__.main([str(tmp_path / "bound.safetensors"), str(tmp_path / "bound.cert")]) == 0
-    monkeypatch.setattr("sys.argv", [*command, "--out", str(tmp_path / "no" / "folder.html")])
-    with pytest.raises(SystemExit) as ended:
-        main()
-    assert ended.value.code == 2
+    assert run(*command, "--out", str(tmp_path / "no" / "folder.html"))[0] == 2
 
 
 @pytest.mark.skipif(shutil.which("chromium") is None, reason="needs chromium")
