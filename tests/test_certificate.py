@@ -130,6 +130,22 @@ def test_the_paper_s_sdp_is_proved_by_the_multipliers_of_the_other(directory):
     assert certificate.loss <= 2 * SDP_LOSS
 
 
+@pytest.mark.parametrize("seed", [2, 4, 6])
+def test_the_paper_s_sdp_where_the_path_sum_is_as_good(seed, directory):
+    rng = np.random.default_rng(seed)
+    network = load([7 * rng.normal(size=(2, 3)), 7 * rng.normal(size=(1, 2))], activation="elu")
+    certificate, _ = export(network, "shor", norm="l2", domain=Ball(rng.normal(size=3), 0.005), directory=directory)
+    assert certificate.loss <= SDP_LOSS
+
+
+@pytest.mark.parametrize("seed", range(10, 30))
+def test_spectral_norms(seed, directory):
+    rng = np.random.default_rng(seed)
+    network = load([rng.normal(size=(5, 4)), rng.normal(size=(4, 5))])
+    certificate, _ = export(network, "product", norm="l2", output="all", directory=directory)
+    assert certificate.loss <= 1e-6
+
+
 @pytest.mark.parametrize("norm", ["linf", "l2", "l1"])
 def test_lip_sdp_is_proved_too(norm, directory):
     _, claim = export(make_network("dense", "relu", 1), "lip-sdp", norm=norm, output="all", directory=directory)

@@ -114,6 +114,8 @@ def test_bad_input_is_one_line_and_exit_code_2(run, model: str, tmp_path: Path) 
     bad.write_bytes(b"\x08\x07 nothing")
     np.savez(tmp_path / "nan.npz", W0=np.array([[np.nan]]))
     (tmp_path / "text.npz").write_text("no archive")
+    (tmp_path / "nowhere.cert").symlink_to(tmp_path / "no" / "folder")
+    (tmp_path / "weights.safetensors").write_bytes(b"of something else")
     np.save(tmp_path / "c.npy", np.zeros(4))
     np.save(tmp_path / "short.npy", np.zeros(3))
     center, short = str(tmp_path / "c.npy"), str(tmp_path / "short.npy")
@@ -133,6 +135,10 @@ def test_bad_input_is_one_line_and_exit_code_2(run, model: str, tmp_path: Path) 
         ("bound", model, "--certificate", str(tmp_path)),
         ("bound", model, "--certificate", model),
         ("bound", model, "--certificate", str(tmp_path / "other.safetensors")),
+        ("bound", model, "--certificate", str(tmp_path / "weights.cert")),
+        ("bound", model, "--method", "path-sum", "--certificate", str(tmp_path / "nowhere.cert")),
+        ("bound", model, "--certificate", str(tmp_path / (300 * "x"))),
+        ("bound", model, "--activation", "tanh"),
         ("report", model, "--out", model),
         ("compare", model, "--methods", "shor", "--norm", "l1"),
         ("bound", model, "--method", "nope"),

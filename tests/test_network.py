@@ -108,7 +108,7 @@ def test_bad_sources(tmp_path: Path) -> None:
     for source in bad:
         with pytest.raises(LipoptError):
             lipopt.load(source)
-    for options in ({"biases": [None]}, {"biases": [[1], [1]]}, {"activation": "nope"}):
+    for options in ({"biases": [None]}, {"biases": [[1], [1]]}, {"activation": "nope"}, {"input_shape": (2,)}):
         with pytest.raises(LipoptError):
             lipopt.load(W, **options)
 

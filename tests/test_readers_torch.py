@@ -138,6 +138,28 @@ def test_the_module_is_left_alone() -> None:
     assert module.training
 
 
+def test_tensors_stand_for_arrays() -> None:
+    module = nn.Sequential(nn.Linear(3, 5), nn.ReLU(), nn.Linear(5, 2))
+    weights, biases = [[getattr(module[k], name) for k in (0, 2)] for name in ("weight", "bias")]
+    point = torch.rand(3, requires_grad=True)
+    network = lipopt.load(weights, biases=biases)
+    assert network.hash == lipopt.load(weights, biases=[b.detach().numpy() for b in biases]).hash
+    np.testing.assert_allclose(network(point), module(point).detach().numpy(), rtol=1e-5)
+    ball = lipopt.Ball(point, 0.1)
+    np.testing.assert_array_equal(ball.center, point.detach().numpy().astype(np.float64))
+    half = lipopt.load([w.bfloat16() for w in weights])
+    np.testing.assert_array_equal(half.nodes[1].matrices[0], weights[0].bfloat16().float().detach().numpy())
+    label = int(module(point).argmax())
+    assert lipopt.certified_radius(network, point, label) >= 0
+    assert all(row.error is None for row in lipopt.local_bounds(network, point[None], 0.1, samples=5))
+
+
+def test_options_of_other_sources_are_refused() -> None:
+    for options in ({"activation": "tanh"}, {"biases": [None]}):
+        with pytest.raises(LipoptError, match="does not go with a Linear"):
+            lipopt.load(nn.Linear(2, 2), **options)
+
+
 class TwoInputs(nn.Module):
     def forward(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
         return x + y

@@ -9,7 +9,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from enum import StrEnum
-from functools import wraps
+from functools import cached_property, wraps
+from hashlib import sha256
 from inspect import Parameter, Signature, signature
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -51,7 +52,9 @@ class MarginsName(StrEnum):
 Model = Annotated[
     Path, typer.Argument(help=".onnx, .onnx.gz, .safetensors (lipopt's own), .npz or .mat file", show_default=False)
 ]
-ActivationOption = Annotated[str, typer.Option("--activation", help="between the layers of a .npz or .mat file")]
+ActivationOption = Annotated[
+    str | None, typer.Option("--activation", help="between the layers of a .npz or .mat file  [default: relu]")
+]
 NormOption = Annotated[NormName, typer.Option("--norm", help="norm on the inputs")]
 OutputOption = Annotated[int | None, typer.Option("--output", "-k", help="output to bound  [default: 0]")]
 MarginOption = Annotated[str | None, typer.Option("--margin", metavar="I,J", help="bound output I minus output J instead")]
@@ -89,10 +92,9 @@ def options(
 
 def main() -> None:
     """Run the command line; errors that a user can mend are one line on standard error."""
-
     try:
         app()
-    except (LipoptError, MemoryError) as error:
+    except (LipoptError, MemoryError, OSError) as error:
         text = "not enough memory" if isinstance(error, MemoryError) else str(error)
         print(f"lipopt: {' '.join(text.split())}", file=sys.stderr)
         sys.exit(2)
@@ -112,8 +114,9 @@ class Question:
     clip: ClipOption = None
     box: BoxOption = None
     vnnlib: VnnlibOption = None
-    activation: ActivationOption = "relu"
+    activation: ActivationOption = None
 
+    @cached_property
     def network(self) -> Network:
         from .readers import load
 
@@ -173,7 +176,7 @@ def info(
     from .problem import derivative_problem, output_matrix, slope_ranges
     from .sparsity import paper_counts, pattern_sizes
 
-    network, options = ask.network(), ask.options()
+    network, options = ask.network, ask.options()
     outputs = output_matrix(network, options["output"], options["margin"])
     raw = derivative_problem(network, slope_ranges(network, options["domain"]), options["norm"], outputs)
     solved = presolve(raw)
@@ -216,11 +219,11 @@ def bound(
     from .api import bound as run
     from .methods import find_method
 
-    _check_writable(certificate, ask.model)
+    _check_certificate(certificate, ask)
     given = {name: value for name, value in (("pattern", pattern), ("device", device)) if value is not None}
     with _progress(quiet or as_json) as progress:
         result = run(
-            ask.network(),
+            ask.network,
             method=find_method(method, **given),
             time_limit=time_limit,
             seed=seed,
@@ -229,7 +232,7 @@ def bound(
             progress=progress,
             **ask.options(),
         )
-    written = _save(ask.network(), result, certificate)
+    written = _save(ask.network, result, certificate)
     if as_json:
         print(result.to_json())
     elif quiet:
@@ -253,7 +256,7 @@ def lower(
     from .api import lower_bound as run
 
     with _progress(quiet or as_json) as progress:
-        result = run(ask.network(), time_limit=time_limit, seed=seed, samples=samples, progress=progress, **ask.options())
+        result = run(ask.network, time_limit=time_limit, seed=seed, samples=samples, progress=progress, **ask.options())
     if as_json:
         print(result.to_json())
     elif quiet:
@@ -281,11 +284,11 @@ def compare(
     from . import tables
     from .api import compare as run
 
-    _check_writable(certificate, ask.model)
+    _check_certificate(certificate, ask)
     refused: list[tuple[str, str]] = []
     with _progress(quiet or as_json) as progress:
         results = run(
-            ask.network(),
+            ask.network,
             methods=None if methods is None else methods.split(","),
             time_limit=time_limit,
             seed=seed,
@@ -297,7 +300,7 @@ def compare(
         )
     if not results:
         raise LipoptError("no method takes this: " + "; ".join(f"{name}: {reason}" for name, reason in refused))
-    written = _save(ask.network(), results[0], certificate)
+    written = _save(ask.network, results[0], certificate)
     if as_json:
         rows = [json.loads(r.to_json()) for r in results]
         print(json.dumps(rows + [{"method": name, "refused": reason} for name, reason in refused]))
@@ -337,11 +340,11 @@ def report(
     """Write an HTML report: all methods, bounds against the radius of the ball, and which inputs matter."""
     from .report import report as run
 
-    _check_writable(certificate, ask.model)
+    _check_certificate(certificate, ask)
     _check_writable(file, ask.model)
     with _progress(quiet) as progress:
         done = run(
-            ask.network(),
+            ask.network,
             time_limit=time_limit,
             seed=seed,
             samples=samples,
@@ -351,7 +354,7 @@ def report(
             progress=progress,
             **ask.options(),
         )
-    _save(ask.network(), done.best, certificate)
+    _save(ask.network, done.best, certificate)
     _write(file, done.html)
     print(file)
 
@@ -376,7 +379,7 @@ def local(
     method: Annotated[str, typer.Option("--method", "-m", help="name of a method")] = "sdp",
     gap: Annotated[float | None, typer.Option("--gap", help="relative gap of the SDP  [default: 0.001]")] = None,
     device: Annotated[str | None, typer.Option("--device", help="torch device for the SDP, such as cuda")] = None,
-    activation: ActivationOption = "relu",
+    activation: ActivationOption = None,
     time_limit: TimeOption = None,
     seed: SeedOption = 0,
     samples: Annotated[int, typer.Option("--samples", help="random points for the lower bound")] = 200,
@@ -458,8 +461,7 @@ def demo() -> None:
 
 
 def _check_writable(path: Path | None, model: Path) -> None:
-    """Refuse a file that could not be written in the end, or that would overwrite the model or the network beside it."""
-
+    """Refuse a file that could not be written in the end, or that is a network."""
     if path is None:
         return
     if path.is_dir() or not path.parent.is_dir():
@@ -468,18 +470,28 @@ def _check_writable(path: Path | None, model: Path) -> None:
         raise LipoptError(f"{path} is the name of a network; choose another for what is written")
 
 
+def _check_certificate(path: Path | None, ask: Question) -> None:
+    """The same for a certificate; and the file of the network beside it must not hold anything else."""
+    _check_writable(path, ask.model)
+    beside = None if path is None else path.with_suffix(".safetensors")
+    if beside is not None and beside.exists() and sha256(beside.read_bytes()).hexdigest() != ask.network.hash:
+        raise LipoptError(f"{beside} exists, and is not this network's file, which would be written there; choose another name")
+
+
 def _save(network: Network, result: Result, path: Path | None) -> str:
     """Write a result's certificate, and the network beside it; what to do with them, in words."""
     if path is None:
         return ""
     beside = path.with_suffix(".safetensors")
-    network.save(beside)
-    result.save(path)
+    try:
+        network.save(beside)
+        result.save(path)
+    except OSError as error:
+        raise LipoptError(f"cannot write {path} or {beside}: {error}") from error
     return f"\ncertificate written; verify it with: lipcheck {beside} {path}"
 
 
 def _pair(text: str, option: str, kind: Callable[[str], Any], separator: str = ",") -> tuple[Any, Any]:
-
     try:
         first, second = (kind(part) for part in text.split(separator))
     except ValueError as error:
@@ -488,7 +500,6 @@ def _pair(text: str, option: str, kind: Callable[[str], Any], separator: str = "
 
 
 def _lines(path: Path) -> list[str]:
-
     try:
         return path.read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:
@@ -496,7 +507,6 @@ def _lines(path: Path) -> list[str]:
 
 
 def _write(path: Path, text: str) -> None:
-
     try:
         path.write_text(text, encoding="utf-8")
     except OSError as error:
@@ -504,7 +514,6 @@ def _write(path: Path, text: str) -> None:
 
 
 def _numbers(text: str, option: str) -> list[float]:
-
     try:
         return [float(part) for part in text.split(",") if part]
     except ValueError as error:

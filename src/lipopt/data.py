@@ -13,6 +13,7 @@ import numpy as np
 from .errors import LipoptError
 from .network import Network
 from .rounding import Array
+from .tensors import as_array
 
 IDX = {8: ">u1", 9: ">i1", 11: ">i2", 12: ">i4", 13: ">f4", 14: ">f8"}  # types by their byte in the file
 POINT_NAMES = ("images", "data", "points", "x", "X")  # of the array to take from a .npz file with several
@@ -36,7 +37,7 @@ def check_points(network: Network, points: Array) -> Array:
     """Points as rows of float64, from an array (points, inputs) or (points, *input shape).
 
     Dimensions of size 1 do not matter. A network that takes flat inputs takes any shape of the right size."""
-    values = np.asarray(points)
+    values = np.asarray(as_array(points))
     shape, wanted = ([n for n in s if n != 1] for s in (values.shape[1:], network.input_shape))
     fits = shape in (wanted, [network.input_size]) or (len(wanted) < 2 and prod(shape) == network.input_size)
     if values.dtype.kind not in "biuf" or values.ndim < 2 or not fits:
@@ -55,7 +56,7 @@ def check_points(network: Network, points: Array) -> Array:
 
 def check_labels(network: Network, labels: Array, points: int) -> Array:
     """Labels as whole numbers, one for every point."""
-    values = np.asarray(labels)
+    values = np.asarray(as_array(labels))
     if values.shape not in {(points,), (points, 1)}:
         raise LipoptError(f"the labels have shape {values.shape}; there are {points} points")
     values = values.reshape(-1)

@@ -14,6 +14,7 @@ import numpy as np
 
 from .errors import LipoptError
 from .rounding import Array
+from .tensors import as_array
 
 
 @dataclass(frozen=True, eq=False)
@@ -73,7 +74,7 @@ Domain: TypeAlias = Ball | Box | None
 
 def _finite(values: Any, what: str) -> Array:
     try:
-        array = np.asarray(values, dtype=np.float64)
+        array = np.asarray(as_array(values), dtype=np.float64)
     except (TypeError, ValueError) as error:
         raise LipoptError(f"{what} is not an array of numbers") from error
     if array.size == 0 or not np.isfinite(array).all():

@@ -36,6 +36,7 @@ from .problem import Norm, derivative_problem, output_matrix, slope_ranges
 from .readers import load
 from .rounding import Array, up_float
 from .sdp import SDP
+from .tensors import as_array
 
 Point: TypeAlias = tuple[int, Array, int | None]  # its number, itself, its label
 Question: TypeAlias = int | tuple[int, int]  # an output, or the difference of two
@@ -173,7 +174,7 @@ def certified_radius(
         raise LipoptError(f"the precision must lie between 0 and 1, got {precision}")
     output_matrix(network, label, None)
     ask = Ask((), chosen, margins="all", largest=float(largest), clip=clip, time_limit=time_limit)
-    return _certified_radius(network, ask, np.asarray(point, dtype=np.float64), label, precision)
+    return _certified_radius(network, ask, np.asarray(as_array(point), dtype=np.float64), label, precision)
 
 
 @QUIET

@@ -26,6 +26,7 @@ import scipy.sparse as sp
 from . import activations
 from .errors import LipoptError
 from .rounding import Array, Matrix
+from .tensors import as_array
 
 FORMAT = "lipopt-network-1"
 SPARSE_BELOW = 0.25  # density under which a matrix is kept as CSR
@@ -157,7 +158,7 @@ class Network:
 
     def forward(self, x: Any) -> Array:
         """Outputs for a batch of inputs (in the network's shape, or flat), or for a single one."""
-        x = np.asarray(x, dtype=np.float64)
+        x = np.asarray(as_array(x), dtype=np.float64)
         single = x.size == self.input_size
         columns = x.reshape(-1, self.input_size).T
         y = self.node_values(columns)[-1].T

@@ -13,10 +13,12 @@ import scipy.sparse as sp
 
 from ..errors import LipoptError
 from ..network import Activation, Affine, Input, Network, Node, tidy
+from ..tensors import as_array
 
 
-def read_arrays(weights: Sequence[Any], biases: Sequence[Any] | None, activation: str) -> Network:
+def read_arrays(weights: Sequence[Any], biases: Sequence[Any] | None, activation: str | None) -> Network:
     """Layers y = W x + b with the activation between them; W has one row per output."""
+    kind = activation or "relu"
     matrices = [_matrix(w, k) for k, w in enumerate(weights)]
     if not matrices:
         raise LipoptError("the list of weight matrices is empty")
@@ -31,18 +33,18 @@ def read_arrays(weights: Sequence[Any], biases: Sequence[Any] | None, activation
     nodes: list[Node] = [Input((matrices[0].shape[1],))]
     for k, (w, b) in enumerate(zip(matrices, biases, strict=True)):
         size = w.shape[0]
-        bias = np.zeros(size) if b is None else np.asarray(b).reshape(-1)
+        bias = np.zeros(size) if b is None else np.asarray(as_array(b)).reshape(-1)
         if bias.shape != (size,):
             raise LipoptError(f"bias {k} has {bias.size} entries, its layer has {size} neurons")
         bias = bias if bias.dtype in (np.float32, np.float64) else bias.astype(np.float64)
         nodes.append(Affine(f"linear{k}", (len(nodes) - 1,), (tidy(w),), bias))
         if k < len(matrices) - 1:
-            nodes.append(Activation(f"{activation}{k}", len(nodes) - 1, size, activation))
+            nodes.append(Activation(f"{kind}{k}", len(nodes) - 1, size, kind))
     return Network(tuple(nodes))
 
 
 def _matrix(w: Any, k: int) -> Any:
-    matrix = w if sp.issparse(w) else np.asarray(w)
+    matrix = w if sp.issparse(w) else np.asarray(as_array(w))
     if matrix.dtype.kind not in "fiu" or matrix.ndim != 2:
         raise LipoptError(f"weight {k} must be a matrix of real numbers, got shape {matrix.shape}, type {matrix.dtype}")
     if matrix.dtype.kind == "f" and matrix.dtype.itemsize > 8:
@@ -50,7 +52,7 @@ def _matrix(w: Any, k: int) -> Any:
     return matrix
 
 
-def read_npz(path: Path, activation: str) -> Network:
+def read_npz(path: Path, activation: str | None) -> Network:
     """W0, W1, ... and optionally b0, b1, ..."""
     try:
         if not zipfile.is_zipfile(path):
@@ -66,7 +68,7 @@ def read_npz(path: Path, activation: str) -> Network:
     return read_arrays([arrays[f"W{k}"] for k in range(count)], [arrays.get(f"b{k}") for k in range(count)], activation)
 
 
-def read_mat(path: Path, activation: str) -> Network:
+def read_mat(path: Path, activation: str | None) -> Network:
     """A cell array `weights` as LipSDP uses, optionally a cell array `biases`."""
     from scipy.io import loadmat
 

@@ -15,6 +15,7 @@ import numpy as np
 from ..errors import LipoptError
 from ..network import Network
 from ..rounding import Array
+from ..tensors import as_array
 from .builder import Builder, View
 
 try:
@@ -106,13 +107,10 @@ def _views(args: Any, kwargs: Any) -> bool:
 
 
 def _plain(value: Any) -> Any:
-    """Tensors as arrays, in their own precision (half precision is exact in float32)."""
-    if isinstance(value, torch.Tensor):
-        value = value.detach()
-        return (value.float() if value.dtype in (torch.float16, torch.bfloat16) else value).numpy()
+    """Tensors as arrays, alone or in a list."""
     if isinstance(value, list | tuple) and any(isinstance(v, torch.Tensor) for v in value):
-        return [_plain(v) for v in value]
-    return value
+        return [as_array(v) for v in value]
+    return as_array(value)
 
 
 def _handles(*functions: Any) -> Callable[[Handler], Handler]:
