@@ -20,6 +20,27 @@ def test_auto_is_the_smallest(seed: int) -> None:
     assert auto.details["chosen"] in ("product", "path-sum", "sdp", "lipopt")
 
 
+def dense() -> lipopt.Network:
+    rng = np.random.default_rng(0)
+    return lipopt.load([rng.normal(size=size) for size in ((16, 10), (16, 16), (1, 16))])
+
+
+def test_an_lp_that_is_cut_off_shows_in_the_status(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("lipopt.auto.LP_SECONDS", 0.05)
+    assert lipopt.bound(dense(), samples=50).status == "time limit"
+    assert lipopt.bound(dense(), samples=50, norm="l2").status == "complete"  # no LP
+
+
+def test_an_lp_that_is_far_behind_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("lipopt.krivine.TRIAL", 0.0)
+    network = dense()
+    alone = lipopt.bound(network, method="lipopt-3", samples=50)
+    assert alone.details["iterations"] > 0
+    auto = lipopt.bound(network, samples=50)
+    assert (auto.status, auto.details["chosen"]) == ("complete", "sdp")
+    assert auto.upper < alone.upper
+
+
 def test_what_is_refused_is_said() -> None:
     rng = np.random.default_rng(0)
     wide = lipopt.load([rng.normal(size=(13_000, 2)), rng.normal(size=(1, 13_000))])

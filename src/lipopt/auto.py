@@ -1,7 +1,7 @@
 """Auto(): what fits the problem, in the order of cost, until the bound meets the lower bound; the smallest bound wins.
 
 The baselines cost nothing. The SDP takes seconds and is the best choice for dense and deep networks. The LP is better on
-sparse networks and in small balls, where its polynomial is short; it gets a limited time.
+sparse networks and in small balls, where its polynomial is short; it gets a limited time, and gives up if it is far behind.
 """
 
 from __future__ import annotations
@@ -36,19 +36,21 @@ class Auto:
         backend(self.device)  # an error if it is not there
         best: UpperBound | None = None
         refused: dict[str, str] = {}
+        cut = False
         for method, part in self._plan(task):
             try:
-                found = method(replace(part, pop_lower=task.pop_lower))
+                found = method(replace(part, pop_lower=task.pop_lower, upper=task.upper))
             except LipoptError as error:
                 refused[method.name] = str(error)
                 continue
-            task = replace(task, pop_lower=max(task.pop_lower, found.pop_lower or 0.0))
+            cut |= found.status == "time limit"
+            task = replace(task, pop_lower=max(task.pop_lower, found.pop_lower or 0.0), upper=min(task.upper, found.value))
             if best is None or found.value < best.value:
                 best = replace(found, details={**found.details, "chosen": method.name})
             if best.value <= task.pop_lower * (1 + CLOSE) or task.seconds_left <= 0:
                 break
         assert best is not None  # the baselines refuse nothing
-        status: Status = "time limit" if task.seconds_left <= 0 else "complete"
+        status: Status = "time limit" if cut or task.seconds_left <= 0 else "complete"
         details = {**best.details, "refused": refused} if refused else best.details
         return replace(best, pop_lower=task.pop_lower, status=status, details=details)
 

@@ -43,6 +43,7 @@ LAST = 20_000  # iterations when there is nothing left to add
 GAIN, STALLS = 1e-4, 2  # tightening ends after that many rounds with less than that relative gain
 FEWEST, SHARE = 500, 4  # a round may add that many sets, or that share of those there are
 VIOLATED, WORTH = 3e-4, 0.1  # the negative mass a set must have to be added, and the share of the worst one's
+TRIAL, BEHIND = 3.0, 1.1  # after so many seconds, no more than this times the upper bound that is known; or it is given up
 PAYS = 5e-3  # the relative gain for which plain LiPopt goes on to the next degree
 PATIENCE = 60.0  # the seconds after which it does not
 
@@ -223,7 +224,7 @@ class LiPopt:
             raise LipoptError(f"degree {self.degree} is below that of the polynomial; use {lowest} (the depth) or more")
         pattern = cliques(sources(task.problem, only), self.pattern)
         largest = max(lowest, int(np.diff(pattern.indptr).max(initial=0)))
-        search = _Search(self, task, polynomial, pattern, floor)
+        search = _Search(self, task, polynomial, pattern, floor, begin)
         search.seconds["assembly"] += time.perf_counter() - begin
         if self.degree is not None:
             search.tighten(min(self.degree, largest))
@@ -247,6 +248,7 @@ class _Search:
     polynomial: Polynomial
     pattern: sp.csr_array
     floor: float
+    begin: float  # on the clock of time.perf_counter
     bound: float = math.inf
     iterations: int = 0
     seconds: dict[str, float] = field(default_factory=lambda: {"assembly": 0.0, "solve": 0.0, "tighten": 0.0, "certify": 0.0})
@@ -264,7 +266,8 @@ class _Search:
     @property
     def finished(self) -> bool:
         """Whether the time is over, or nothing can be gained."""
-        return self.task.seconds_left <= 0 or self._met(self.bound) or len(self.family.sets) == 0
+        behind = time.perf_counter() - self.begin > TRIAL and self.bound > BEHIND * self.task.upper
+        return self.task.seconds_left <= 0 or behind or self._met(self.bound) or len(self.family.sets) == 0
 
     def _met(self, bound: float) -> bool:
         """Whether a bound is as good as the LP is solved."""
@@ -323,7 +326,7 @@ class _Search:
             self.state,
             tolerance=tolerance,
             iterations=iterations,
-            stop=lambda bound: self.task.seconds_left <= 0 or self._met(bound),
+            stop=lambda bound: self.finished or self._met(bound),
         )
         self.state = solution.state
         self.iterations += solution.iterations

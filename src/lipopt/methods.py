@@ -36,6 +36,7 @@ class Task:
     pop_lower: float = 0.0  # a lower bound on the optimum that is known already
     progress: Callable[..., None] = _silent  # progress(message, fraction=None)
     memory: dict[str, Any] | None = None  # for what a method keeps from one problem to start a similar one of the same network
+    upper: float = float("inf")  # an upper bound that is known already: what stays far above it is not worth its time
 
     @property
     def seconds_left(self) -> float:
