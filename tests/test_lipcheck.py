@@ -9,7 +9,7 @@ import pytest
 from lipcheck_files import FOLDER, network_of, pairs
 
 from lipcheck.__main__ import main
-from lipopt import load
+from lipopt import Ball, bound, load
 
 SOURCE = Path(__file__).parents[1] / "src" / "lipcheck"
 ABS = FOLDER / "networks" / "abs.safetensors"
@@ -61,6 +61,16 @@ def test_the_theorem_is_restated():
     )
     line = run(network_of(FOLDER / "accept" / "smooth-box-sdp-margin"), FOLDER / "accept" / "smooth-box-sdp-margin").stdout
     assert "of f[0] - f[1] on the box [-1/2, 1/4] x [0, 1/2] is at most 1.79444786079 (exactly" in line
+
+
+def test_a_long_theorem_is_cut_unless_all_is_asked_for(tmp_path):
+    network = load([np.ones((2, 12))])
+    network.save(tmp_path / "n.safetensors")
+    bound(network, domain=Ball(np.zeros(12), 0.5), certify=True, samples=5).save(tmp_path / "c")
+    files = tmp_path / "n.safetensors", tmp_path / "c"
+    assert run(*files).stdout.count("[") == 1 + 8
+    assert "... (12 in all)" in run(*files).stdout
+    assert run(*files, "--full").stdout.count("[") == 1 + 12
 
 
 def test_rejection_says_what_was_obtained():
@@ -139,6 +149,23 @@ def test_errors_of_the_checker_have_an_exit_code_of_their_own(monkeypatch, capsy
     monkeypatch.setattr("lipcheck.__main__.check", lambda network, data: 1 // 0)
     assert main([str(ABS), str(FOLDER / "accept" / "abs-path-sum")]) == 70
     assert capsys.readouterr().out.startswith("internal error: Traceback")
+
+
+def test_an_interrupt_is_no_verdict(monkeypatch, capsys):
+    def interrupt(network, data):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("lipcheck.__main__.check", interrupt)
+    assert main([str(ABS), str(FOLDER / "accept" / "abs-path-sum")]) == 4
+    assert capsys.readouterr().out == "limits exceeded: interrupted\n"
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
+@pytest.mark.parametrize("certificate", [[], [str(FOLDER / "accept" / "abs-path-sum")]])
+def test_a_verdict_that_cannot_be_written_is_an_error(certificate):
+    with Path("/dev/full").open("w") as full:
+        command = [sys.executable, "-I", "-S", str(SOURCE), str(ABS), *certificate]
+        assert subprocess.run(command, stdout=full, stderr=subprocess.PIPE, timeout=60).returncode == 70
 
 
 def test_the_checker_imports_the_standard_library_alone():

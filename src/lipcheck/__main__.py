@@ -17,7 +17,7 @@ from lipcheck.certificate import Claim, check
 from lipcheck.exact import VERDICTS, Failure, decimal, require
 from lipcheck.network import Network, read_network
 
-SHOWN = 8  # outputs or inputs that are written out
+SHOWN = 8  # outputs or inputs that are written out without --full
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -26,23 +26,30 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("certificate", nargs="?", help="the certificate; without it, the network is described")
     parser.add_argument("--seconds", type=int, default=3600, help="limit on time (default 3600)")
     parser.add_argument("--gigabytes", type=float, default=16, help="limit on memory (default 16)")
+    parser.add_argument("--full", action="store_true", help=f"write out all inputs and outputs, not {SHOWN}")
     options = parser.parse_args(arguments)
     try:
         set_limits(options.seconds, options.gigabytes)
         network = read_network(Path(options.network).read_bytes())
         if options.certificate is None:
-            print(describe(network))
-            return 0
-        verdict, message = "verified", theorem(check(network, Path(options.certificate).read_bytes()))
+            verdict, message = "verified", describe(network)
+        else:
+            claim = check(network, Path(options.certificate).read_bytes())
+            verdict, message = "verified", "verified: " + theorem(claim, None if options.full else SHOWN)
     except Failure as failure:
         verdict, message = failure.args
     except OSError as error:
         verdict, message = "malformed", str(error)
     except MemoryError:
         verdict, message = "limits exceeded", f"more than {options.gigabytes:g} GB of memory"
+    except KeyboardInterrupt:
+        verdict, message = "limits exceeded", "interrupted"
     except Exception:
         verdict, message = "internal error", traceback.format_exc().strip()
-    print(f"{verdict}: {message}")
+    try:
+        print(message if verdict == "verified" else f"{verdict}: {message}", flush=True)
+    except OSError:
+        verdict, sys.stdout = "internal error", None  # nothing can be written
     return VERDICTS[verdict]
 
 
@@ -67,18 +74,18 @@ def describe(network: Network) -> str:
     return "\n".join(lines)
 
 
-def theorem(claim: Claim) -> str:
+def theorem(claim: Claim, shown: int | None) -> str:
     domain, norm = "the whole space", {"linf": "l_inf", "l2": "l_2", "l1": "l_1"}[claim.norm]
     if claim.box is not None:
-        domain = f"the box {listed([f'[{low}, {high}]' for low, high in zip(*claim.box, strict=True)], ' x ')}"
+        domain = f"the box {listed([f'[{low}, {high}]' for low, high in zip(*claim.box, strict=True)], ' x ', shown)}"
     rows = [[f"{value} f[{i}]".removeprefix("1 ").replace("-1 ", "-") for i, value in row.items()] for row in claim.rows]
-    functions = listed([listed(terms, " + ").replace("+ -", "- ") for terms in rows], ", ")
+    functions = listed([listed(terms, " + ", shown).replace("+ -", "- ") for terms in rows], ", ", shown)
     bound = f"{decimal(claim.bound)} (exactly {claim.bound})"
     return f"the {norm} Lipschitz constant of {functions} on {domain} is at most {bound}, network sha256 {claim.network.sha256}"
 
 
-def listed(items: list[str], separator: str) -> str:
-    return separator.join(items[:SHOWN] + ([f"... ({len(items)} in all)"] if len(items) > SHOWN else []))
+def listed(items: list[str], separator: str, shown: int | None) -> str:
+    return separator.join(items[:shown] + ([f"... ({len(items)} in all)"] if shown and len(items) > shown else []))
 
 
 if __name__ == "__main__":
