@@ -99,7 +99,18 @@ def test_vnnlib(tmp_path: Path) -> None:
     path.write_text(VNNLIB)
     low, high = read_vnnlib(path).bounds(2)
     np.testing.assert_array_equal([low, high], [[-0.25, 0.1], [0.5, 2.0]])
-    for text in ("", VNNLIB.replace("(assert (<= X_0 0.5))", ""), VNNLIB.replace("0.5", "abc"), VNNLIB.replace("0.5", "-1")):
+    joined = VNNLIB.replace("(assert (<= X_0 0.5)) (assert (>= X_0 -0.25))", "(assert (and (<= X_0 0.5) (and (>= X_0 -0.25))))")
+    path.write_text(joined)
+    np.testing.assert_array_equal(read_vnnlib(path).bounds(2), [low, high])
+    for text in (
+        "",
+        joined.replace("(and (<=", "(or (<="),
+        VNNLIB + ")",
+        "(" + VNNLIB,
+        VNNLIB.replace("(assert (<= X_0 0.5))", ""),
+        VNNLIB.replace("0.5", "abc"),
+        VNNLIB.replace("0.5", "-1"),
+    ):
         path.write_text(text)
         with pytest.raises(LipoptError):
             read_vnnlib(path)
@@ -114,6 +125,13 @@ def test_files(tmp_path: Path) -> None:
     for name in ("b.npz", "b.csv"):
         np.testing.assert_array_equal(read_box(tmp_path / name).bounds(2), [[0, 0], [1, 1]])
     (tmp_path / "bad.csv").write_text("a,b\n")
-    for read, name in ((read_array, "none.npy"), (read_array, "bad.csv"), (read_box, "c.csv"), (read_box, "none.npz")):
+    (tmp_path / "empty.csv").write_text(" \n")
+    for read, name in (
+        (read_array, "none.npy"),
+        (read_array, "bad.csv"),
+        (read_array, "empty.csv"),
+        (read_box, "c.csv"),
+        (read_box, "none.npz"),
+    ):
         with pytest.raises(LipoptError):
             read(tmp_path / name)

@@ -234,6 +234,11 @@ def test_constants_are_folded() -> None:
     agrees(model(nodes, (1, 4), CONSTANTS), (1, 4))
 
 
+def test_nodes_that_the_output_does_not_depend_on_are_no_obstacle() -> None:
+    nodes = chain(("Sin", ["x"], ["s"], {}), ("Relu", ["x"], ["y"], {}), ("Exp", ["s"], ["e"], {}))
+    agrees(model(nodes, (1, 4), {}), (1, 4))
+
+
 def test_a_convolution_is_never_dense() -> None:
     """16k neurons on a 3x32x32 input: a dense matrix would take 400 MB; the sparse one has 27 entries a row at most."""
     proto = model([node("Conv", "w", pads=[1, 1, 1, 1])], (1, 3, 32, 32), {"w": array(16, 3, 3, 3)})

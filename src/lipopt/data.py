@@ -43,7 +43,7 @@ def check_points(network: Network, points: Array) -> Array:
     if values.dtype.kind not in "biuf" or values.ndim < 2 or not fits:
         raise LipoptError(
             f"the data has shape {values.shape} and type {values.dtype}; the network takes numbers of shape "
-            f"(points, {', '.join(map(str, network.input_shape))}), or flat"
+            f"(points, {', '.join(map(str, network.input_shape))})" + (", or flat" if len(network.input_shape) > 1 else "")
         )
     if len(values) == 0:
         raise LipoptError("the data holds no points")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import re
 import zipfile
+from collections.abc import Iterator
 from dataclasses import dataclass
 from numbers import Real
 from pathlib import Path
@@ -96,7 +97,10 @@ def read_array(path: str | Path) -> Array:
     try:
         if path.suffix == ".npy":
             return np.asarray(np.load(path, allow_pickle=False), dtype=np.float64)
-        return np.loadtxt(path, delimiter="," if path.suffix == ".csv" else None, dtype=np.float64, ndmin=1)
+        lines = path.read_text().splitlines()
+        if not any(line.strip() for line in lines):
+            raise ValueError("it is empty")
+        return np.loadtxt(lines, delimiter="," if path.suffix == ".csv" else None, dtype=np.float64, ndmin=1)
     except (OSError, ValueError, TypeError, EOFError) as error:
         raise LipoptError(f"cannot read numbers from {path}: {error}") from error
 
@@ -115,23 +119,24 @@ def read_box(path: str | Path) -> Box:
         raise LipoptError(f"{path} must be a .npz file with arrays 'lower' and 'upper': {error}") from error
 
 
-_ASSERTION = re.compile(r"\(\s*assert\s*\(\s*(<=|>=)\s*(\S+?)\s+(\S+?)\s*\)\s*\)")
 _INPUT = re.compile(r"X_(\d+)$")
 
 
 def read_vnnlib(path: str | Path) -> Box:
-    """The input box of a VNN-LIB file: its assertions (<= X_i number) and (>= X_i number); output conditions are not used."""
+    """The input box of a VNN-LIB file: its assertions (<= X_i number) and (>= X_i number), alone or joined by `and`.
+
+    Output conditions are not used."""
     path = Path(path)
     try:
         text = gzip.decompress(path.read_bytes()).decode() if path.suffix == ".gz" else path.read_text()
     except (OSError, EOFError, UnicodeDecodeError) as error:
         raise LipoptError(f"cannot read {path}: {error}") from error
-    text = re.sub(r";.*", "", text)
-    count = len(re.findall(r"\(\s*declare-(?:const|fun)\s+X_\d+", text))
+    commands = _commands(re.sub(r";.*", "", text), path)
+    count = sum(c[0] in ("declare-const", "declare-fun") and bool(_INPUT.match(str(c[1]))) for c in commands if len(c) > 1)
     if count == 0:
         raise LipoptError(f"{path} declares no input X_0, X_1, ...")
     lower, upper = np.full(count, -np.inf), np.full(count, np.inf)
-    for relation, left, right in _ASSERTION.findall(text):
+    for relation, left, right in (found for c in commands if c[:1] == ["assert"] for found in _comparisons(c[1:])):
         if _INPUT.match(right):
             relation, left, right = (">=" if relation == "<=" else "<="), right, left
         index = _INPUT.match(left)
@@ -148,6 +153,31 @@ def read_vnnlib(path: str | Path) -> Box:
     if not (np.isfinite(lower).all() and np.isfinite(upper).all()):
         missing = int(np.flatnonzero(~np.isfinite(lower) | ~np.isfinite(upper))[0])
         raise LipoptError(
-            f"{path} does not bound input X_{missing} on both sides by plain assertions (disjunctions are not supported)"
+            f"{path} does not bound input X_{missing} on both sides by assertions; what stands in a disjunction does not count"
         )
     return Box(lower, upper)
+
+
+def _commands(text: str, path: Path) -> list[list[Any]]:
+    """The expressions in parentheses of a file, as nested lists of words."""
+    open_: list[list[Any]] = [[]]
+    for token in re.findall(r"[()]|[^\s()]+", text):
+        if token == "(":
+            open_.append([])
+        elif token == ")" and len(open_) > 1:
+            done = open_.pop()
+            open_[-1].append(done)
+        else:
+            open_[-1].append(token)
+    if len(open_) > 1 or not all(isinstance(command, list) for command in open_[0]):
+        raise LipoptError(f"{path} is not a VNN-LIB file: its parentheses do not match")
+    return open_[0]
+
+
+def _comparisons(conditions: list[Any]) -> Iterator[tuple[str, str, str]]:
+    """Those between two words that hold if all conditions do."""
+    for condition in conditions:
+        if condition[:1] == ["and"]:
+            yield from _comparisons(condition[1:])
+        elif condition[:1] in (["<="], [">="]) and len(condition) == 3 and all(isinstance(word, str) for word in condition):
+            yield condition[0], condition[1], condition[2]

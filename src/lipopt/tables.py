@@ -161,6 +161,6 @@ def network_line(network: Network) -> str:
 def presolve_line(raw: DerivativeProblem, solved: DerivativeProblem) -> str:
     """What presolve left of a problem."""
     return (
-        f"derivative problem: {raw.inputs} inputs, {raw.neurons} neurons, {raw.nonzeros:,} coefficients;\n"
+        f"derivative problem: {raw.inputs} inputs, {raw.neurons} neurons and outputs, {raw.nonzeros:,} coefficients;\n"
         f"after presolve {solved.neurons} neurons in {len(solved.layers)} layers, {solved.nonzeros:,} coefficients"
     )

@@ -60,7 +60,7 @@ def network_from_model(model: onnx.ModelProto) -> Network:
         raise LipoptError(f"a network needs one input and one output; the model has inputs {names[0]}, outputs {names[1]}")
     builder = Builder()
     values[inputs[0].name] = builder.input(*_input_shape(inputs[0]))
-    for node in graph.node:
+    for node in _needed(graph):
         results = _run(node, values, builder, model)
         for name, value in zip(node.output, results, strict=False):
             values[name] = value
@@ -68,6 +68,17 @@ def network_from_model(model: onnx.ModelProto) -> Network:
     if not isinstance(output, View):
         raise LipoptError(f"the output '{graph.output[0].name}' does not depend on the input")
     return builder.network(output)
+
+
+def _needed(graph: onnx.GraphProto) -> list[onnx.NodeProto]:
+    """The nodes that the output depends on, in their order."""
+    wanted, kept = {graph.output[0].name}, []
+    for node in reversed(graph.node):
+        if wanted.intersection(node.output):
+            kept.append(node)
+            wanted.update(node.input)
+            wanted.update(name for attribute in node.attribute for inner in attribute.g.node for name in inner.input)
+    return kept[::-1]
 
 
 def _input_shape(value: Any) -> tuple[list[int], bool]:

@@ -70,7 +70,8 @@ class _Reader(fx.Interpreter):  # type: ignore[misc]
         try:
             return super().run_node(node)
         except (LipoptError, ValueError, IndexError, TypeError, KeyError, RuntimeError) as error:
-            raise LipoptError(f"layer '{node.name}' ({node.target}): {error}") from error
+            target = getattr(node.target, "__name__", node.target)
+            raise LipoptError(f"layer '{node.name}' ({target}): {error}") from error
 
     def call_module(self, target: Any, args: Any, kwargs: Any) -> Any:
         module = self.fetch_attr(target)
@@ -78,7 +79,7 @@ class _Reader(fx.Interpreter):  # type: ignore[misc]
             return super().call_module(target, args, kwargs)
         if type(module) not in MODULES:
             raise LipoptError(
-                f"{type(module).__name__} is not supported; rewrite the model with supported layers or export it to ONNX"
+                f"{type(module).__name__} is not supported; rewrite the model with supported layers, or try its ONNX export"
             )
         function, parameters = MODULES[type(module)]
         return self._call(function, args, {**parameters(module), **kwargs})
@@ -96,7 +97,7 @@ class _Reader(fx.Interpreter):  # type: ignore[misc]
     def _call(self, function: Any, args: Any, kwargs: Any) -> Any:
         if function not in FUNCTIONS:
             name = getattr(function, "__name__", function)
-            raise LipoptError(f"'{name}' is not supported; rewrite the model with supported layers or export it to ONNX")
+            raise LipoptError(f"'{name}' is not supported; rewrite the model with supported layers, or try its ONNX export")
         convert = {key: _plain(value) for key, value in kwargs.items()}
         return FUNCTIONS[function](self.builder, self.current, *(_plain(a) for a in args), **convert)
 
