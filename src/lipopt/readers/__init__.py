@@ -23,20 +23,20 @@ def load(
     `activation` (for weights alone) names what stands between the layers, "relu" if it is not given; `biases` goes with a
     list of matrices; `input_shape`, without the batch dimension, is needed for a torch module that does not start with a
     Linear layer."""
-    if isinstance(source, Network):
-        return source
     source = Path(source) if isinstance(source, str) else source
     given = {"activation": activation, "biases": biases, "input_shape": input_shape}
     read, taken = _reader(source)
     for name, value in given.items():
         if value is not None and name not in taken:
             what = source if isinstance(source, Path) else f"a {type(source).__name__}"
-            raise LipoptError(f"{name} does not go with {what}, which says itself what it is; leave it out")
+            raise LipoptError(f"{name} does not go with {what}; leave it out")
     return read(source, *(given[name] for name in taken))
 
 
 def _reader(source: Any) -> tuple[Callable[..., Network], Sequence[str]]:
     """The reader for a source, and the options that it takes."""
+    if isinstance(source, Network):
+        return lambda network: network, ()
     if isinstance(source, Path):
         return _file_reader(source)
     if isinstance(source, list | tuple):

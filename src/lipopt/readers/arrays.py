@@ -18,7 +18,7 @@ from ..tensors import as_array
 
 def read_arrays(weights: Sequence[Any], biases: Sequence[Any] | None, activation: str | None) -> Network:
     """Layers y = W x + b with the activation between them; W has one row per output."""
-    kind = activation or "relu"
+    kind = "relu" if activation is None else activation
     matrices = [_matrix(w, k) for k, w in enumerate(weights)]
     if not matrices:
         raise LipoptError("the list of weight matrices is empty")
