@@ -1,6 +1,7 @@
 """Networks from plain weights; files; what is refused."""
 
 import hashlib
+from importlib.metadata import version
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +13,7 @@ from safetensors import safe_open
 from safetensors.numpy import save_file
 from strategies import Question, questions
 
+import lipcheck
 import lipopt
 from lipopt.errors import LipoptError
 
@@ -113,6 +115,24 @@ def test_bad_sources(tmp_path: Path) -> None:
             lipopt.load(W, **options)
 
 
+def test_shapes_of_inputs() -> None:
+    network = lipopt.load([np.arange(12.0).reshape(3, 4)])
+    for shape, expected in (
+        ((4,), (3,)),
+        ((2, 2), (3,)),
+        ((1, 4), (1, 3)),
+        ((5, 4), (5, 3)),
+        ((5, 2, 2), (5, 3)),
+        ((5, 1, 4), (5, 3)),
+    ):
+        assert network(np.ones(shape)).shape == expected
+    for shape in ((4, 2), (8,), (5,), (), (2, 3)):
+        with pytest.raises(LipoptError, match="do not fit"):
+            network(np.ones(shape))
+    one = lipopt.load([np.ones((2, 1))])
+    assert [one(np.ones(shape)).shape for shape in ((), (1,), (5,), (5, 1))] == [(2,), (2,), (5, 2), (5, 2)]
+
+
 def test_public_names() -> None:
     names = (
         "Ball Box LiPopt LipoptError LowerBound Network Result Row SDP bound certified_radius compare load local_bounds "
@@ -120,3 +140,5 @@ def test_public_names() -> None:
     )
     assert sorted(lipopt.__all__) == sorted(names.split())
     assert all(getattr(lipopt, name) is not None for name in lipopt.__all__)
+    assert lipopt.__version__ == version("lipopt")
+    assert all((Path(package.__file__).parent / "py.typed").exists() for package in (lipopt, lipcheck))

@@ -36,7 +36,7 @@ def agrees(proto: onnx.ModelProto, shape: tuple) -> None:
     for _ in range(3):
         x = array(*shape)
         expected = np.asarray(reference.run(None, {"x": x})[0]).reshape(-1)
-        np.testing.assert_allclose(network.forward(x), expected, rtol=1e-5, atol=1e-5)
+        np.testing.assert_allclose(network.forward(x).reshape(-1), expected, rtol=1e-5, atol=1e-5)
 
 
 def node(op: str, *inputs: str, output: str = "y", **attributes: object) -> onnx.NodeProto:

@@ -51,6 +51,8 @@ _MODULE = {name: module for module, names in _HOME.items() for name in names}
 
 def __getattr__(name: str) -> Any:
     """Import a public name when it is first used: `lipopt --help` needs none of them."""
+    if name == "__version__":
+        return import_module("importlib.metadata").version("lipopt")
     if name not in _MODULE:
         raise AttributeError(f"module 'lipopt' has no attribute '{name}'")
     value = getattr(import_module(f".{_MODULE[name]}", __name__), name)

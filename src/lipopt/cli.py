@@ -53,10 +53,10 @@ Model = Annotated[
     Path, typer.Argument(help=".onnx, .onnx.gz, .safetensors (lipopt's own), .npz or .mat file", show_default=False)
 ]
 ActivationOption = Annotated[
-    str | None, typer.Option("--activation", help="between the layers of a .npz or .mat file  [default: relu]")
+    str | None, typer.Option("--activation", help="between the layers of a .npz or .mat file", show_default="relu")
 ]
 NormOption = Annotated[NormName, typer.Option("--norm", help="norm on the inputs")]
-OutputOption = Annotated[int | None, typer.Option("--output", "-k", help="output to bound  [default: 0]")]
+OutputOption = Annotated[int | None, typer.Option("--output", "-k", help="output to bound", show_default="0")]
 MarginOption = Annotated[str | None, typer.Option("--margin", metavar="I,J", help="bound output I minus output J instead")]
 AllOption = Annotated[bool, typer.Option("--all-outputs", help="bound all outputs together")]
 CenterOption = Annotated[Path | None, typer.Option("--center", help="center of a ball: .npy, .csv or .txt file")]
@@ -66,7 +66,7 @@ BoxOption = Annotated[Path | None, typer.Option("--box", help="box: .npz with lo
 VnnlibOption = Annotated[Path | None, typer.Option("--vnnlib", help="box of a VNN-LIB file's inputs")]
 TimeOption = Annotated[float | None, typer.Option("--time-limit", help="seconds (per method)")]
 SeedOption = Annotated[int, typer.Option("--seed", help="seed of everything random")]
-SamplesOption = Annotated[int | None, typer.Option("--samples", help="random points for the lower bound  [default: by size]")]
+SamplesOption = Annotated[int | None, typer.Option("--samples", help="random points for the lower bound", show_default="by size")]
 CertificateOption = Annotated[
     Path | None, typer.Option("--certificate", help="write a certificate of the (best) bound, for `lipopt check`")
 ]
@@ -167,7 +167,7 @@ def question_command(run: Callable[..., None]) -> Callable[..., None]:
 def info(
     ask: Question,
     pattern: Annotated[bool, typer.Option("--pattern", help="also the sizes of the LP's sparsity patterns")] = False,
-    degree: Annotated[int | None, typer.Option("--degree", help="degree for --pattern  [default: the depth]")] = None,
+    degree: Annotated[int | None, typer.Option("--degree", help="degree for --pattern", show_default="the depth")] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Show a network: its layers, and what presolve leaves of the derivative problem."""
@@ -271,7 +271,7 @@ def lower(
 def compare(
     ask: Question,
     methods: Annotated[
-        str | None, typer.Option("--methods", metavar="A,B,...", help=f"some of {METHODS}  [default: all but auto]")
+        str | None, typer.Option("--methods", metavar="A,B,...", help=f"some of {METHODS}", show_default="all but auto")
     ] = None,
     time_limit: TimeOption = 60.0,
     seed: SeedOption = 0,
@@ -289,7 +289,7 @@ def compare(
     with _progress(quiet or as_json) as progress:
         results = run(
             ask.network,
-            methods=None if methods is None else methods.split(","),
+            methods=None if methods is None else [name.strip() for name in methods.split(",")],
             time_limit=time_limit,
             seed=seed,
             samples=samples,
@@ -365,10 +365,10 @@ def local(
     data: Annotated[Path, typer.Option("--data", help="points: .npy, .npz, .csv, .txt or idx file, also .gz")],
     results: Annotated[Path, typer.Option("--results", "-o", help="file for the rows, JSON Lines")],
     radius: Annotated[str | None, typer.Option("--radius", metavar="R[,R...]", help="radii of the l_inf balls")] = None,
-    labels: Annotated[Path | None, typer.Option("--labels", help="labels  [default: the network's classes]")] = None,
+    labels: Annotated[Path | None, typer.Option("--labels", help="labels", show_default="the network's classes")] = None,
     divide: Annotated[float, typer.Option("--divide", help="divide the data by this, 255 for bytes")] = 1.0,
     points: Annotated[str | None, typer.Option("--points", metavar="FROM:TO", help="these points only, from 0")] = None,
-    output: Annotated[int | None, typer.Option("--output", "-k", help="this output only  [default: each]")] = None,
+    output: Annotated[int | None, typer.Option("--output", "-k", help="this output only", show_default="each")] = None,
     margins: Annotated[MarginsName | None, typer.Option("--margins", help="bound the label's margins instead")] = None,
     certify: Annotated[bool, typer.Option("--certify", help="no tighter than it takes to certify the margins")] = False,
     certified_radius: Annotated[
@@ -377,7 +377,7 @@ def local(
     norm: NormOption = NormName.linf,
     clip: ClipOption = None,
     method: Annotated[str, typer.Option("--method", "-m", help="name of a method")] = "sdp",
-    gap: Annotated[float | None, typer.Option("--gap", help="relative gap of the SDP  [default: 0.001]")] = None,
+    gap: Annotated[float | None, typer.Option("--gap", help="relative gap of the SDP", show_default="0.001")] = None,
     device: Annotated[str | None, typer.Option("--device", help="torch device for the SDP, such as cuda")] = None,
     activation: ActivationOption = None,
     time_limit: TimeOption = None,
@@ -385,7 +385,7 @@ def local(
     samples: Annotated[int, typer.Option("--samples", help="random points for the lower bound")] = 200,
     certificates: Annotated[Path | None, typer.Option("--certificates", help="folder for a certificate of every row")] = None,
     jobs: Annotated[
-        int | None, typer.Option("--jobs", "-j", help="processes  [default: one per core, one with --device]")
+        int | None, typer.Option("--jobs", "-j", help="processes", show_default="one per core, one with --device")
     ] = None,
     cluster: Annotated[str | None, typer.Option("--cluster", metavar="ADDRESS", help="Dask scheduler, tcp://host:8786")] = None,
     resume: Annotated[bool, typer.Option("--resume", help="go on with the file of a run that ended early")] = False,
@@ -408,6 +408,9 @@ def local(
 
     if plot is not None:
         check_picture(plot)
+        _check_writable(plot, model)
+        if plot.resolve() == results.resolve():
+            raise LipoptError(f"{plot} cannot be both the picture and the file for the rows")
     network = load(model, activation=activation)
     settings = {name: value for name, value in {"gap": gap, "device": device}.items() if value is not None}
     questions = Questions.about(

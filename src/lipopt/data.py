@@ -5,7 +5,6 @@ from __future__ import annotations
 import gzip
 import io
 import zipfile
-from math import prod
 from pathlib import Path
 
 import numpy as np
@@ -34,13 +33,9 @@ def read_labels(path: str | Path) -> Array:
 
 
 def check_points(network: Network, points: Array) -> Array:
-    """Points as rows of float64, from an array (points, inputs) or (points, *input shape).
-
-    Dimensions of size 1 do not matter. A network that takes flat inputs takes any shape of the right size."""
+    """Points as rows of float64, from an array (points, inputs) or (points, *input shape)."""
     values = np.asarray(as_array(points))
-    shape, wanted = ([n for n in s if n != 1] for s in (values.shape[1:], network.input_shape))
-    fits = shape in (wanted, [network.input_size]) or (len(wanted) < 2 and prod(shape) == network.input_size)
-    if values.dtype.kind not in "biuf" or values.ndim < 2 or not fits:
+    if values.dtype.kind not in "biuf" or values.ndim < 2 or not network.takes(values.shape[1:]):
         raise LipoptError(
             f"the data has shape {values.shape} and type {values.dtype}; the network takes numbers of shape "
             f"(points, {', '.join(map(str, network.input_shape))})" + (", or flat" if len(network.input_shape) > 1 else "")

@@ -132,6 +132,13 @@ class Network:
         assert isinstance(node, Input)
         return node.shape
 
+    def takes(self, shape: Sequence[int]) -> bool:
+        """Whether one input may have this shape: the network's or flat, or, if the network takes flat inputs, any of its size.
+
+        Dimensions of size 1 do not matter."""
+        given, wanted = ([n for n in s if n != 1] for s in (shape, self.input_shape))
+        return given in (wanted, [self.input_size]) or (len(wanted) < 2 and prod(given) == self.input_size)
+
     @property
     def input_size(self) -> int:
         """The number of inputs."""
@@ -159,9 +166,10 @@ class Network:
     def forward(self, x: Any) -> Array:
         """Outputs for a batch of inputs (in the network's shape, or flat), or for a single one."""
         x = np.asarray(as_array(x), dtype=np.float64)
-        single = x.size == self.input_size
-        columns = x.reshape(-1, self.input_size).T
-        y = self.node_values(columns)[-1].T
+        single = x.shape in (self.input_shape, (self.input_size,)) or not (x.ndim and self.takes(x.shape[1:]))
+        if single and not self.takes(x.shape):
+            raise LipoptError(f"inputs of shape {x.shape} do not fit a network that takes {self.input_shape}, or a batch of that")
+        y = self.node_values(x.reshape(-1, self.input_size).T)[-1].T
         return y[0] if single else y
 
     __call__ = forward
