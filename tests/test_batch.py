@@ -333,17 +333,17 @@ def test_interrupted_and_killed_runs_go_on(network, points, tmp_path: Path) -> N
     assert results.read_bytes() == done
 
 
-def test_a_run_that_is_terminated_leaves_no_worker(network, points, tmp_path: Path) -> None:
+@pytest.mark.parametrize("by", [signal.SIGTERM, signal.SIGKILL])
+def test_a_run_that_is_ended_leaves_no_worker(by, network, points, tmp_path: Path) -> None:
     network.save(tmp_path / "model.safetensors")
     np.save(tmp_path / "x.npy", np.tile(points, (50, 1)))
     results = tmp_path / "r.jsonl"
     command = ["lipopt", "local", str(tmp_path / "model.safetensors"), "--data", str(tmp_path / "x.npy"), "--radius", "0.4"]
     process = run(*command, "-j", "2", "-o", str(results), "-q")
     wait_for(lambda: lines(results) > 1, process)
-    process.terminate()
+    process.send_signal(by)
     _, error = process.communicate(timeout=60)  # which waits for all that hold the pipes
-    assert process.returncode == 130
-    assert "--resume" in error
+    assert (process.returncode, "--resume" in error) == ((130, True) if by == signal.SIGTERM else (-by, False))
 
 
 def test_a_torn_end_is_repaired(network, points, tmp_path: Path) -> None:
@@ -496,6 +496,26 @@ def call(run, monkeypatch: pytest.MonkeyPatch, network, points, tmp_path: Path):
     return partial(run, "local", "model.safetensors")
 
 
+def test_bad_types_in_python(network, points) -> None:
+    for options in (
+        {"clip": (0, 1, 2)},
+        {"clip": 5},
+        {"clip": (1, 0)},
+        {"output": "all"},
+        {"samples": 10.5},
+        {"seed": 1.5},
+        {"time_limit": "a"},
+        {"jobs": 1.5},
+    ):
+        with pytest.raises(LipoptError):
+            local_bounds(network, points[:2], 0.1, **options)
+    with pytest.raises(LipoptError):
+        certified_radius(network, np.zeros(5), 0)
+    with pytest.raises(LipoptError):
+        certified_radius(network, points[0], 0, time_limit=-1)
+    assert Ball(points[0], np.array(0.5)).radius == 0.5
+
+
 def test_command_line(call, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("lipopt.progress.EVERY", 0.0)
     question = (
@@ -521,7 +541,10 @@ def test_command_line(call, monkeypatch: pytest.MonkeyPatch) -> None:
     summary = json.loads(out)
     assert [r["points"] for r in summary["radii"]] == [4, 4]
     assert summary["radii"][0]["certified"] >= summary["radii"][1]["certified"]
-    assert len(summary["certified_radii"]) == 4
+    assert [entry["point"] for entry in summary["certified_radii"]] == [0, 1, 2, 3]
+    assert summary["unfinished"] == 0
+    code, out, _ = call(*question, "-o", "t.jsonl", "--time-limit", "1e-6", "-j", "1", "--radius", "0.4")
+    assert "problems ended at the time limit" in out
     assert call("--data", "x.npy", "--radius", "0.1", "-k", "0", "--points", "1:3", "-o", "s.jsonl", "-q", "-j", "1") == (
         0,
         "",
@@ -579,6 +602,7 @@ def test_bad_input_is_one_line_before_anything_runs(call, network, points) -> No
         (*x, *r, "--time-limit", "0"),
         (*x, *r, "--jobs", "-1"),
         (*x, *r, "--plot", "picture.nope"),
+        (*x, *r, "--plot", "no/folder.png"),
         (*x, *r, "--divide", "0"),
         (*x, *r, "--cluster", "nonsense://1"),
     ):
@@ -587,6 +611,7 @@ def test_bad_input_is_one_line_before_anything_runs(call, network, points) -> No
         assert err.startswith("lipopt: "), arguments
         assert err.count("\n") == 1, arguments
         assert not Path("r.jsonl").exists(), arguments
+    assert call(*x, *r, "-o", "r.png", "--plot", "r.png")[0] == 2
     code, _, err = call(*x, *r, "-k", "0", "-o", "other.jsonl", "--resume", "-j", "1")
     assert code == 2
     assert "another network" in err

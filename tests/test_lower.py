@@ -90,3 +90,8 @@ def test_deep_networks_have_a_lower_bound_too(norm: str, outputs: int) -> None:
     sizes = abs(gradients[0])
     value = {"linf": sizes.sum(axis=0).max(), "l1": sizes.sum(axis=1).max(), "l2": float((sizes**2).sum()) ** 0.5}[norm]
     assert float(value) * (1 - 1e-6) <= pop_value(problem, slopes) <= value
+
+
+def test_regions_far_from_the_origin_are_found() -> None:
+    steep = lipopt.load([np.ones((2, 1)), np.array([[1.0, 10.0]])], biases=[[0.0, -200.0], None])  # relu(x) + 10 relu(x - 200)
+    assert lipopt.lower_bound(steep, samples=1000).lower > 10.99

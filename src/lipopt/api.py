@@ -144,10 +144,6 @@ class _Question:
             raise LipoptError(f"unknown norm '{norm}'; use one of {', '.join(NORMS)}")
         if not (domain is None or isinstance(domain, Ball | Box)):
             raise LipoptError(f"the domain is a Ball, a Box or None, got {type(domain).__name__}")
-        if time_limit is not None and not (isinstance(time_limit, Real) and time_limit > 0):
-            raise LipoptError(f"the time limit must be a positive number, got {time_limit!r}")
-        if not isinstance(seed, Integral) or seed < 0:
-            raise LipoptError(f"the seed must be a whole number >= 0, got {seed!r}")
         if margin is not None and output != 0:
             raise LipoptError("ask for an output or for a margin, not for both")
         if samples is None:
@@ -155,8 +151,7 @@ class _Question:
                 int(m.size) for node in network.nodes if isinstance(node, Affine) for m in node.matrices
             )
             samples = min(usual_samples, max(100, SAMPLING_WORK // work))
-        if not isinstance(samples, Integral) or samples < 1:
-            raise LipoptError(f"the number of samples must be a whole number > 0, got {samples!r}")
+        check_work(time_limit, seed, samples)
         deadline = None if time_limit is None else time.monotonic() + time_limit
         show: Progress = progress or (lambda message, fraction=None: None)
         outputs = output_matrix(network, output, margin)
@@ -212,6 +207,16 @@ class _Question:
             details=details,
             **self.labels,
         )
+
+
+def check_work(time_limit: float | None, seed: int, samples: int) -> None:
+    """Refuse what is no time limit, seed or number of samples."""
+    if time_limit is not None and not (isinstance(time_limit, Real) and time_limit > 0):
+        raise LipoptError(f"the time limit must be a positive number, got {time_limit!r}")
+    if not isinstance(seed, Integral) or seed < 0:
+        raise LipoptError(f"the seed must be a whole number >= 0, got {seed!r}")
+    if not isinstance(samples, Integral) or samples < 1:
+        raise LipoptError(f"the number of samples must be a whole number > 0, got {samples!r}")
 
 
 def _split(problem: DerivativeProblem) -> list[DerivativeProblem]:

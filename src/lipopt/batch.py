@@ -11,15 +11,16 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
+from numbers import Integral
 from pathlib import Path
 from typing import Any, TypeAlias
 
 import numpy as np
 
-from .api import QUIET
+from .api import QUIET, check_work
 from .backend import backend
 from .data import check_labels, check_points
-from .domain import Ball
+from .domain import Ball, check_clip
 from .engines import Chunk, Engine, engine
 from .errors import LipoptError
 from .local import Ask, Margins, Row, unknown_slopes
@@ -117,8 +118,8 @@ class Questions:
             radii = tuple(float(r) for r in np.atleast_1d(np.asarray(radius, dtype=np.float64)))
         except (TypeError, ValueError) as error:
             raise LipoptError(f"a radius is a number, or several, got {radius!r}") from error
-        clip = options["clip"]
-        largest = (1.0 if clip is None else float(clip[1] - clip[0])) if certified_radius else None
+        clip = options["clip"] = None if options["clip"] is None else check_clip(options["clip"])
+        largest = (1.0 if clip is None else clip[1] - clip[0]) if certified_radius else None
         ask = Ask(
             radii,
             find_method(method),
@@ -238,6 +239,8 @@ def _check(network: Network, ask: Ask, points: Array, labelled: bool) -> None:
     if ask.margins not in (None, "all", "runner-up"):
         raise LipoptError(f"margins are 'all' or 'runner-up', got '{ask.margins}'")
     if ask.output is not None:
+        if not isinstance(ask.output, Integral):
+            raise LipoptError(f"an output is a number, got {ask.output!r}; every output is bounded on its own without it")
         output_matrix(network, ask.output, None)
         if ask.margins is not None:
             raise LipoptError("ask for one output or for margins, not for both")
@@ -249,14 +252,9 @@ def _check(network: Network, ask: Ask, points: Array, labelled: bool) -> None:
         raise LipoptError("to certify, ask for margins")
     if (ask.certify or ask.largest is not None) and ask.norm != "linf":
         raise LipoptError("only constants in the norm linf certify linf balls")
-    if ask.samples < 1 or ask.seed < 0:
-        raise LipoptError("the number of samples must be positive, and the seed not negative")
-    if ask.time_limit is not None and not ask.time_limit > 0:
-        raise LipoptError(f"the time limit must be positive, got {ask.time_limit}")
+    check_work(ask.time_limit, ask.seed, ask.samples)
     if ask.clip is not None:
         low, high = ask.clip
-        if not low <= high:
-            raise LipoptError(f"clip needs low <= high, got {ask.clip}")
         outside = ((points < low) | (points > high)).any(axis=1)
         if outside.any():
             raise LipoptError(f"point {int(outside.argmax())} lies outside the clip range [{low}, {high}]")

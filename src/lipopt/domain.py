@@ -7,7 +7,6 @@ import re
 import zipfile
 from collections.abc import Iterator
 from dataclasses import dataclass
-from numbers import Real
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -48,14 +47,12 @@ class Ball:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "center", _finite(self.center, "the ball's center"))
-        radius = float(self.radius) if isinstance(self.radius, Real) else np.nan
-        if not (0 <= radius < np.inf):
+        radius = np.asarray(as_array(self.radius))
+        if radius.shape != () or radius.dtype.kind not in "fiu" or not 0 <= radius < np.inf:
             raise LipoptError(f"the radius must be a finite number >= 0, got {self.radius}")
-        object.__setattr__(self, "radius", radius)
+        object.__setattr__(self, "radius", float(radius))
         if self.clip is not None:
-            low, high = (float(c) for c in self.clip)
-            if not low <= high:
-                raise LipoptError(f"clip needs low <= high, got {self.clip}")
+            low, high = check_clip(self.clip)
             if ((self.center < low) | (self.center > high)).any():
                 raise LipoptError(f"the ball's center lies outside the clip range [{low}, {high}]")
 
@@ -71,6 +68,17 @@ class Ball:
 
 
 Domain: TypeAlias = Ball | Box | None
+
+
+def check_clip(clip: Any) -> tuple[float, float]:
+    """The two ends of a range."""
+    try:
+        low, high = (float(end) for end in clip)
+    except (TypeError, ValueError) as error:
+        raise LipoptError(f"clip is a pair of numbers, low and high, got {clip!r}") from error
+    if not low <= high:
+        raise LipoptError(f"clip needs low <= high, got {clip}")
+    return low, high
 
 
 def _finite(values: Any, what: str) -> Array:

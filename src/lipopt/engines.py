@@ -9,11 +9,16 @@ workers died."""
 
 from __future__ import annotations
 
+import os
+import signal
+import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from concurrent.futures import CancelledError
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
+from numbers import Integral
+from threading import Thread
 from typing import Any, TypeAlias
 from warnings import catch_warnings
 
@@ -31,8 +36,17 @@ _network: Network | None = None  # of this worker process
 
 
 def _receive(network: Network) -> None:
+    """How a worker process begins. It ends when the run does, even if that is killed; a SIGTERM to all is for the run."""
     global _network
     _network = network
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    Thread(target=_end_with, args=(os.getppid(),), daemon=True).start()
+
+
+def _end_with(parent: int) -> None:
+    while os.getppid() == parent:
+        time.sleep(1)
+    os._exit(1)
 
 
 def _solve(network: Network | None, ask: Ask, chunk: Chunk) -> list[Row]:
@@ -50,8 +64,8 @@ class Processes:
     jobs: int
 
     def __post_init__(self) -> None:
-        if self.jobs < 1:
-            raise LipoptError(f"the number of jobs must be positive, got {self.jobs}")
+        if not isinstance(self.jobs, Integral) or self.jobs < 1:
+            raise LipoptError(f"the number of jobs must be a whole number > 0, got {self.jobs!r}")
 
     @property
     def workers(self) -> int:

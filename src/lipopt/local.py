@@ -22,9 +22,10 @@ import numpy as np
 import scipy.sparse as sp
 
 from . import activations
-from .api import QUIET
+from .api import QUIET, check_work
 from .baselines import PathSum, path_sum_bound
 from .certificate import Certificate, certify
+from .data import check_points
 from .domain import Ball
 from .errors import LipoptError
 from .intervals import preactivation_intervals
@@ -174,7 +175,9 @@ def certified_radius(
         raise LipoptError(f"the precision must lie between 0 and 1, got {precision}")
     output_matrix(network, label, None)
     ask = Ask((), chosen, margins="all", largest=float(largest), clip=clip, time_limit=time_limit)
-    return _certified_radius(network, ask, np.asarray(as_array(point), dtype=np.float64), label, precision)
+    check_work(time_limit, ask.seed, ask.samples)
+    (row,) = check_points(network, np.asarray(as_array(point))[None])
+    return _certified_radius(network, ask, row, label, precision)
 
 
 @QUIET

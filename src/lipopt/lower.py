@@ -28,7 +28,8 @@ from .network import Activation, Affine, Input, Network
 from .problem import NORMS, DerivativeProblem, apply
 from .rounding import Array, gamma, terms
 
-SPREAD = 5.0  # the whole space is sampled in the cube [-5, 5]^n, as the authors' code does
+SPREAD = 5.0  # the whole space is sampled in the cube [-5, 5]^n, as the authors' code does; some points are farther out
+FAR = 100.0
 BATCH = 2**22  # entries of the largest array of one batch
 ENUMERATE = 14  # neurons up to which the POP is enumerated
 STARTS, ROUNDS, PROPOSALS = 16, 30, 12  # of the hill climb
@@ -98,9 +99,12 @@ def sample_rows(network: Network, outputs: sp.csr_array, norm: str, ball: Ball, 
 
 
 def _points(rng: np.random.Generator, low: Array, high: Array, domain: Domain, count: int) -> Array:
-    """Uniform points in a box; of a local one, every other point in a smaller box around the center, of random size."""
+    """Uniform points in a box; of a local one, every other point in a smaller box around the center, of random size; of the
+    cube for the whole space, every eighth in one that is up to FAR times as large."""
     x = rng.uniform(low[:, None], high[:, None], (len(low), count))
-    if domain is not None:
+    if domain is None:
+        x[:, ::8] *= FAR ** rng.random(x[:, ::8].shape[1])
+    else:
         center = (np.reshape(domain.center, -1) if isinstance(domain, Ball) else low / 2 + high / 2)[:, None]
         x[:, ::2] = np.clip(center + (x[:, ::2] - center) * rng.random(x[:, ::2].shape[1]), low[:, None], high[:, None])
     return x

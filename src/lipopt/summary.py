@@ -37,14 +37,16 @@ class Summary:
     """A whole run: its radii, and the certified radii of its points."""
 
     radii: tuple[RadiusSummary, ...]
-    certified_radii: tuple[float, ...]
+    certified_radii: dict[int, float]  # by point
+    unfinished: int  # problems that ended at the time limit
     failed: int
     reason: str | None = None  # why the first of them failed
 
     def to_json(self) -> str:
         """The numbers, as one line of JSON."""
         radii = [radius.numbers() for radius in self.radii]
-        return json.dumps({"radii": radii, "certified_radii": list(self.certified_radii), "failed": self.failed})
+        certified = [{"point": point, "radius": radius} for point, radius in self.certified_radii.items()]
+        return json.dumps({"radii": radii, "certified_radii": certified, "unfinished": self.unfinished, "failed": self.failed})
 
 
 def summarize(rows: Iterable[Row], outputs: int) -> Summary:
@@ -54,12 +56,14 @@ def summarize(rows: Iterable[Row], outputs: int) -> Summary:
     failures: dict[float, int] = defaultdict(int)
     kept: dict[float, dict[int, int]] = defaultdict(lambda: defaultdict(int))  # by radius and point, margins that are certified
     asked: dict[float, dict[int, int]] = defaultdict(lambda: defaultdict(int))
-    certified_radii: list[float] = []
+    certified_radii: dict[int, float] = {}
     reasons: list[str] = []
+    unfinished = 0
     for row in rows:
         reasons += [] if row.error is None else [row.error]
+        unfinished += row.status == "time limit"
         if row.question == RADIUS:
-            certified_radii += [] if row.error else [row.radius]
+            certified_radii |= {} if row.error else {row.point: row.radius}
             continue
         failures[row.radius] += row.error is not None
         asked[row.radius][row.point] += row.certified is not None or (row.error is not None and row.question.startswith("margin"))
@@ -78,7 +82,7 @@ def summarize(rows: Iterable[Row], outputs: int) -> Summary:
         )
         for radius in sorted(asked)
     )
-    return Summary(radii, tuple(certified_radii), len(reasons), next(iter(reasons), None))
+    return Summary(radii, dict(sorted(certified_radii.items())), unfinished, len(reasons), next(iter(reasons), None))
 
 
 def _certified(asked: dict[int, int], kept: dict[int, int], margins: int) -> int | None:
@@ -116,7 +120,7 @@ def draw(summary: Summary, path: Path) -> None:
         left.legend()
     if summary.certified_radii:
         right = next(axes)
-        right.hist(summary.certified_radii, bins=30)
+        right.hist(list(summary.certified_radii.values()), bins=30)
         right.set(xlabel="certified radius", ylabel="points")
     for panel in figure.axes:
         panel.yaxis.get_major_locator().set_params(integer=True)

@@ -97,7 +97,9 @@ def show_summary(console: Any, summary: Summary) -> None:
     if summary.radii:
         console.print(_summary_table(summary))
     if summary.certified_radii:
-        console.print(_certified_radii_line(summary.certified_radii), highlight=False)
+        console.print(_certified_radii_line(list(summary.certified_radii.values())), highlight=False)
+    if summary.unfinished:
+        console.print(f"{summary.unfinished} problems ended at the time limit; with more time their bounds may be tighter")
     if summary.failed:
         console.print(f"{summary.failed} problems failed; their rows say why, the first: {summary.reason}", highlight=False)
 
