@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from fractions import Fraction
 from pathlib import Path
 
 import numpy as np
@@ -9,6 +10,7 @@ import pytest
 from lipcheck_files import FOLDER, network_of, pairs
 
 from lipcheck.__main__ import main
+from lipcheck.exact import decimal
 from lipopt import Ball, bound, load
 
 SOURCE = Path(__file__).parents[1] / "src" / "lipcheck"
@@ -132,7 +134,7 @@ def two_million_monomials(tmp_path):
 @pytest.mark.parametrize("limit", [("--seconds", "0"), ("--seconds", "-1"), ("--gigabytes", "0"), ("--gigabytes", "nan")])
 def test_limits_are_positive(two_million_monomials, limit):
     result = run(*two_million_monomials, *limit)
-    assert (result.returncode, result.stdout) == (2, "malformed: the limits must be positive\n")
+    assert (result.returncode, result.stdout) == (2, "malformed: the limits must be positive, and not absurd\n")
 
 
 def test_limit_on_time(two_million_monomials):
@@ -151,6 +153,22 @@ def test_errors_of_the_checker_have_an_exit_code_of_their_own(monkeypatch, capsy
     assert capsys.readouterr().out.startswith("internal error: Traceback")
 
 
+def test_what_is_quoted_from_the_files_cannot_pass_for_a_verdict(tmp_path):
+    forged = b"lipopt-certificate 1\nnetwork \r\x1b[2Kverified: \xff\n"
+    (tmp_path / "forged").write_bytes(forged)
+    result = run(ABS, tmp_path / "forged")
+    assert result.returncode == 3
+    assert result.stdout.startswith(r"network mismatch: the certificate is for \r\x1b[2Kverified: \xff, the file is f5dd0f3")
+
+
+def test_numbers_are_printed_rounded_up_and_at_once():
+    assert decimal(Fraction(1, 3)) == "0.333333333334"
+    assert decimal(Fraction(-1, 3)) == "-0.333333333333"
+    assert (decimal(Fraction(0)), decimal(Fraction(5, 2))) == ("0", "2.5")
+    assert decimal(Fraction(10**400 + 1, 10**400)) == "1.00000000001"
+    assert (decimal(Fraction(2**4_000_000)), decimal(Fraction(1, 2**4_000_000))) == ("2^4000001", "2^-3999999")
+
+
 def test_an_interrupt_is_no_verdict(monkeypatch, capsys):
     def interrupt(network, data):
         raise KeyboardInterrupt
@@ -163,9 +181,9 @@ def test_an_interrupt_is_no_verdict(monkeypatch, capsys):
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
 @pytest.mark.parametrize("certificate", [[], [str(FOLDER / "accept" / "abs-path-sum")]])
 def test_a_verdict_that_cannot_be_written_is_an_error(certificate):
-    with Path("/dev/full").open("w") as full:
-        command = [sys.executable, "-I", "-S", str(SOURCE), str(ABS), *certificate]
-        assert subprocess.run(command, stdout=full, stderr=subprocess.PIPE, timeout=60).returncode == 70
+    command = " ".join([sys.executable, "-I", "-S", str(SOURCE), str(ABS), *certificate])
+    for nowhere in (">/dev/full", ">&-"):
+        assert subprocess.run(f"{command} {nowhere}", shell=True, stderr=subprocess.PIPE, timeout=60).returncode == 70
 
 
 def test_the_checker_imports_the_standard_library_alone():

@@ -130,6 +130,9 @@ def test_operator_norms(rows, t):
     assert max(map(abs, y)) <= operator_norm(matrix, "linf") * max(map(abs, t))
     assert sum(map(abs, y)) <= operator_norm(matrix, "l1") * sum(map(abs, t))
     assert sum(v * v for v in y) <= operator_norm(matrix, "l2") ** 2 * sum(v * v for v in t)
+    assert operator_norm(Matrix([{0: rows[0][0]}], 3, -3), "l2") == abs(rows[0][0]) * Fraction(
+        1, 8
+    )  # roots that are exact stay so
 
 
 @pytest.mark.parametrize("bits", [8, 40, 200])

@@ -37,25 +37,26 @@ def main(arguments: Sequence[str] | None = None) -> int:
             claim = check(network, Path(options.certificate).read_bytes())
             verdict, message = "verified", "verified: " + theorem(claim, None if options.full else SHOWN)
     except Failure as failure:
-        verdict, message = failure.args
+        verdict, message = failure.args[0], failure.args[1].encode("unicode_escape").decode()  # it may quote the files
     except OSError as error:
         verdict, message = "malformed", str(error)
-    except MemoryError:
+    except (MemoryError, OverflowError):
         verdict, message = "limits exceeded", f"more than {options.gigabytes:g} GB of memory"
     except KeyboardInterrupt:
         verdict, message = "limits exceeded", "interrupted"
     except Exception:
         verdict, message = "internal error", traceback.format_exc().strip()
     try:
-        print(message if verdict == "verified" else f"{verdict}: {message}", flush=True)
-    except OSError:
+        sys.stdout.write(message + "\n" if verdict == "verified" else f"{verdict}: {message}\n")
+        sys.stdout.flush()
+    except (OSError, AttributeError):
         verdict, sys.stdout = "internal error", None  # nothing can be written
     return VERDICTS[verdict]
 
 
 def set_limits(seconds: int, gigabytes: float) -> None:
     """On the time and memory of this process, where the system has limits."""
-    require(seconds > 0 and 0 < gigabytes < 2**20, "the limits must be positive")
+    require(0 < seconds < 2**31 and 0 < gigabytes < 2**20, "the limits must be positive, and not absurd")
     try:
         import resource
     except ImportError:  # Windows
@@ -79,7 +80,7 @@ def theorem(claim: Claim, shown: int | None) -> str:
     if claim.box is not None:
         domain = f"the box {listed([f'[{low}, {high}]' for low, high in zip(*claim.box, strict=True)], ' x ', shown)}"
     rows = [[f"{value} f[{i}]".removeprefix("1 ").replace("-1 ", "-") for i, value in row.items()] for row in claim.rows]
-    functions = listed([listed(terms, " + ", shown).replace("+ -", "- ") for terms in rows], ", ", shown)
+    functions = listed([listed(terms or ["0"], " + ", shown).replace("+ -", "- ") for terms in rows], ", ", shown)
     bound = f"{decimal(claim.bound)} (exactly {claim.bound})"
     return f"the {norm} Lipschitz constant of {functions} on {domain} is at most {bound}, network sha256 {claim.network.sha256}"
 

@@ -87,7 +87,7 @@ def operator_norm(matrix: Matrix, norm: str) -> Fraction:
         return operator_norm(matrix.transpose(), "linf")
     squares = sum(v * v for row in matrix.rows for v in row.values()) * TWO ** (2 * matrix.exponent)
     n, d = min(squares, operator_norm(matrix, "linf") * operator_norm(matrix, "l1")).as_integer_ratio()
-    return Fraction(isqrt(n * d << 256) + 1, d << 128) if n else ZERO  # the root, rounded up
+    return Fraction(isqrt((n * d << 256) - 1) + 1, d << 128) if n else ZERO  # the root, rounded up
 
 
 def product(lines: Lines, network: Network, ranges: Slopes, W: Matrix) -> Fraction:
@@ -186,11 +186,8 @@ def check_semidefinite(lines: Lines, S: Matrix) -> None:
         for i, squares in enumerate(inner_products(L[begin : begin + BLOCK], L[: begin + BLOCK]), begin):
             for j, value in enumerate(squares[: i + 1]):
                 difference = (D[i] * S.rows[i].get(j, 0) * D[j] << shift - common) - (value << -common)
-                if i == j:
-                    margin[i] += difference
-                else:
-                    margin[i] -= abs(difference)
-                    margin[j] -= abs(difference)
+                margin[i] += difference if i == j else -abs(difference)
+                margin[j] -= abs(difference) if i != j else 0
     worst = min(range(order), key=margin.__getitem__)
     lack = -margin[worst] * TWO ** (common - 2 * exponent) / D[worst] ** 2
     reason = f"a matrix is not proved positive semidefinite: row {worst} of {order} lacks {decimal(lack)} on its diagonal"
@@ -226,20 +223,19 @@ def check(network: Network, data: bytes) -> Claim:
     (bound,) = lines.numbers("bound", 1)
     claim = Claim(network, norm, rows, box, bound)
     ranges = slope_ranges(network, box, relaxations)
-    rows_left, inputs_left = set(range(len(rows))), set(range(n))
+    left = set(range(n if norm == "l1" else len(rows)))  # inputs or rows that no part has covered
     for part in range(lines.count("parts")):
         chosen, inputs = lines.indices("rows", len(rows)), lines.indices("inputs", n)
-        whole = (norm == "linf" or len(chosen) == len(rows)) and (norm == "l1" or len(inputs) == n)
-        require(whole, f"part {part} has some rows or inputs only, which proves nothing in this norm", "rejected")
+        whole = chosen and inputs and (norm == "linf" or len(chosen) == len(rows)) and (norm == "l1" or len(inputs) == n)
+        require(bool(whole), f"part {part} has no rows or inputs, or some only, which proves nothing in this norm", "rejected")
         amounts = _part(lines, claim, ranges, chosen, inputs)
         obtained = sum((amount for _, amount in amounts), ZERO)
         shown = sorted(((amount, name) for name, amount in amounts if amount), reverse=True)[:SHOWN]
         reason = f"claimed {decimal(bound)}, obtained {decimal(obtained)} in part {part}: "
         reason += "; ".join(f"{name}: {decimal(amount)}" for amount, name in shown)
         require(obtained <= bound, reason, "rejected")
-        rows_left -= set(chosen)
-        inputs_left -= set(inputs)
-    require(not rows_left and not inputs_left, "the parts do not cover the claim", "rejected")
+        left -= set(inputs if norm == "l1" else chosen)
+    require(not left, "the parts do not cover the claim", "rejected")
     before = lines.position
     ends = lines.integers("end", 1) == [before] and lines.position == len(lines.lines) - 1
     lines.require(ends, f"the file ends with 'end {before}'")

@@ -123,5 +123,11 @@ def align(values: Sequence[Fraction | float]) -> tuple[list[int], int]:
 
 
 def decimal(x: Fraction) -> str:
-    """Twelve digits, rounded up."""
-    return str(Context(prec=12, rounding=ROUND_CEILING).divide(Decimal(x.numerator), Decimal(x.denominator)))
+    """Twelve digits, rounded up; a power of two if it is far from 1."""
+    n, d = x.as_integer_ratio()
+    shift = max(0, min(n.bit_length(), d.bit_length()) - 256)
+    n, d = -(-n >> shift), d >> shift
+    size = n.bit_length() - d.bit_length() + 1
+    if abs(size) > 10_000:
+        return f"2^{size}"
+    return str(Context(prec=12, rounding=ROUND_CEILING).divide(Decimal(n), Decimal(d)))

@@ -106,7 +106,7 @@ def mish_gate(x: Fraction) -> Pair:
     return value, slope * inner_slope
 
 
-def polynomial(slope: Fraction, offset: Fraction = ZERO, square: Fraction = ZERO) -> Piece:
+def polynomial(slope: Fraction, square: Fraction = ZERO, offset: Fraction = ZERO) -> Piece:
     """offset + slope x + square x^2, exactly."""
     return lambda x: ((offset + slope * x + square * x * x,) * 2, (slope + 2 * square * x,) * 2)
 
@@ -159,9 +159,9 @@ def ramp(slope: Fraction, offset: Fraction, low: Fraction, high: Fraction) -> Fu
     """min(max(slope x + offset, low), high); the ends may be infinite."""
     valid = slope > 0 and low <= high and low < inf and high > -inf
     require(valid, "activation 'clip' needs low <= high, 'hard_sigmoid' alpha > 0")
-    left, right = ([polynomial(ZERO, end)] if abs(end) < inf else [] for end in (low, high))
+    left, right = ([polynomial(ZERO, ZERO, end)] if abs(end) < inf else [] for end in (low, high))
     breaks = [(end - offset) / slope for end in (low, high) if abs(end) < inf]
-    return Function([*left, polynomial(slope, offset), *right], breaks, cells=1)
+    return Function([*left, polynomial(slope, ZERO, offset), *right], breaks, cells=1)
 
 
 def gated(gate: Formula, left: str, right: str, scale: Fraction = ONE) -> Function:
@@ -181,10 +181,7 @@ KINDS: dict[str, tuple[tuple[str, ...], Callable[..., Function]]] = {  # names o
     "leaky_relu": (("alpha",), leaky),
     "clip": (("low", "high"), lambda low, high: ramp(ONE, ZERO, low, high)),
     "hard_sigmoid": (("alpha", "beta"), lambda alpha, beta: ramp(alpha, beta, ZERO, ONE)),
-    "hard_swish": (
-        (),
-        lambda: Function([polynomial(ZERO), polynomial(ONE / 2, ZERO, ONE / 6), polynomial(ONE)], [-3 * ONE, 3 * ONE]),
-    ),
+    "hard_swish": ((), lambda: Function([polynomial(ZERO), polynomial(ONE / 2, ONE / 6), polynomial(ONE)], [-3 * ONE, 3 * ONE])),
     "elu": (("alpha",), lambda alpha: Function([exponential(alpha), polynomial(ONE)], [ZERO])),
     "selu": (("alpha", "gamma"), lambda alpha, gamma: Function([exponential(alpha * gamma), polynomial(gamma)], [ZERO])),
     "celu": (("alpha",), lambda alpha: Function([exponential(ONE), polynomial(ONE)], [ZERO], 1 / alpha)),

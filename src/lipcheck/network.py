@@ -53,8 +53,7 @@ def read_network(data: bytes) -> Network:
             require(nodes[i].size > 0, f"node {i} is empty")
         require(not tensors, f"tensors belong to no node: {', '.join(sorted(tensors))}")
     except (KeyError, TypeError, ValueError, AttributeError, RecursionError, ArithmeticError, struct.error) as error:
-        reason = f"this is not a network file of lipopt (safetensors): {type(error).__name__} {error}"
-        raise Failure("malformed", reason) from None
+        raise Failure("malformed", f"not a network file of lipopt (safetensors): {type(error).__name__} {error}") from None
     return Network(nodes, {i: node for i, node in enumerate(nodes) if node.functions}, hashlib.sha256(data).hexdigest())
 
 

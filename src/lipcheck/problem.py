@@ -5,13 +5,12 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from .exact import ONE, ZERO, Matrix, Vector, require
-from .functions import HUGE, Interval, Point, offset, slope_range, up
+from .functions import Interval, Point, offset, slope_range, up
 from .network import Network
 
 Bounds = tuple[Vector, Vector]  # lower and upper, one a neuron
 Slopes = Mapping[int, list[Interval]]  # ranges of the slopes of every activation node, one a neuron
-Relaxations = Mapping[int, Bounds]  # slopes of lines below and above its neurons
-Variables = tuple[list[int], bool]  # the neurons of a node that are kept as variables, and whether they are centered
+Kept = Mapping[int, tuple[list[int], bool]]  # the neurons of every activation node that are variables, and whether centered
 
 
 @dataclass(frozen=True)
@@ -24,14 +23,15 @@ class Problem:
     C: Matrix
 
 
-def slope_ranges(network: Network, box: Bounds | None, relaxations: Relaxations) -> Slopes:
+def slope_ranges(network: Network, box: Bounds | None, relaxations: Mapping[int, Bounds]) -> Slopes:
     """What is known of the slopes of every activation node."""
-    space = [([-HUGE] * node.size, [HUGE] * node.size) for node in network.nodes]
-    bounds = space if box is None else node_bounds(network, box, relaxations)
+    if box is None:
+        return {i: list(map(slope_range, node.functions)) for i, node in network.activations.items()}
+    bounds = node_bounds(network, box, relaxations)
     return {i: list(map(slope_range, node.functions, *bounds[node.source])) for i, node in network.activations.items()}
 
 
-def node_bounds(network: Network, box: Bounds, relaxations: Relaxations) -> list[Bounds]:
+def node_bounds(network: Network, box: Bounds, relaxations: Mapping[int, Bounds]) -> list[Bounds]:
     """Bounds on the values of every node over the box: interval propagation, cut by backward bounds if there are relaxations."""
     require(all(a <= b for a, b in zip(*box, strict=True)), "the box is empty")
     bounds = [box]
@@ -84,9 +84,7 @@ def _sum(*vectors: Sequence[Fraction]) -> Vector:
     return [sum(values, ZERO) for values in zip(*vectors, strict=True)]
 
 
-def build_problem(
-    network: Network, ranges: Slopes, W: Matrix, inputs: list[int], kept: Mapping[int, Variables]
-) -> tuple[Problem, Fraction]:
+def build_problem(network: Network, ranges: Slopes, W: Matrix, inputs: list[int], kept: Kept) -> tuple[Problem, Fraction]:
     """The problem in the listed variables, and a slack: what paths through other neurons of unknown slope add to it at most."""
     listed = [(0, j) for j in inputs] + [(i, k) for i, (neurons, _) in kept.items() for k in neurons]
     unknown = [(i, k) for i, ends in ranges.items() for k, (low, high) in enumerate(ends) if low < high]
