@@ -46,5 +46,5 @@ class _Lines:
             return
         self._last = now
         rate = (done - self._first) / (now - self._start)
-        left = f"{(total - done) / rate / 60:.0f} minutes left" if rate else "time left unknown"
+        left = f"{(total - done) / rate / 60:.0f} min left" if rate else "time left unknown"
         print(f"lipopt: {done} of {total} done, {failed} failed, {rate:.3g} a second, {left}", file=sys.stderr, flush=True)

@@ -26,7 +26,7 @@ class Result:
     output: str
     domain: str
     network: str
-    certificate: Any = None  # the multipliers that prove `upper`; with certify=True, a Certificate
+    certificate: Any = field(default=None, compare=False)  # the multipliers that prove `upper`; with certify=True, a Certificate
     details: dict[str, Any] = field(default_factory=dict)
 
     def save(self, path: str | Path) -> None:
