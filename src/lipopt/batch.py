@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from numbers import Integral
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -111,6 +111,7 @@ class Questions:
         method: str | Method,
         certificates: str | Path | None,
         resume: bool = False,
+        only: slice = slice(None),
         **options: Any,
     ) -> Questions:
         """Check everything before anything runs."""
@@ -127,23 +128,16 @@ class Questions:
             certificates=None if certificates is None else str(certificates),
             **options,
         )
-        rows = check_points(network, points)
-        _check(network, ask, rows, labels is not None)
+        rows, first = check_points(network, points, only), only.start or 0
+        _check(network, ask, rows, first, labels is not None)
         labelled = ask.margins is not None or ask.largest is not None
         if labels is not None:
-            classes = check_labels(network, labels, len(rows))
+            classes = check_labels(network, labels, len(points), only)
         else:
             classes = np.concatenate([np.atleast_2d(network.forward(part)).argmax(axis=1) for part in _parts(network, rows)])
         if certificates is not None:
             _make_folder(Path(certificates), network, resume)
-        return Questions(network, rows, classes if labelled else None, ask)
-
-    def only(self, start: int, stop: int) -> Questions:
-        """The points from `start` up to `stop`, with their numbers."""
-        if not 0 <= start < stop <= len(self.points):
-            raise LipoptError(f"there are no points {start} to {stop}: the data has {len(self.points)}")
-        labels = None if self.labels is None else self.labels[start:stop]
-        return replace(self, points=self.points[start:stop], labels=labels, first=self.first + start)
+        return Questions(network, rows, classes if labelled else None, ask, first)
 
     @property
     def rows_per_point(self) -> int:
@@ -224,7 +218,7 @@ def _parts(network: Network, points: Array) -> list[Array]:
     return np.array_split(points, -(-len(points) * widest // LARGEST_ARRAY))
 
 
-def _check(network: Network, ask: Ask, points: Array, labelled: bool) -> None:
+def _check(network: Network, ask: Ask, points: Array, first: int, labelled: bool) -> None:
     asked = ask.margins is not None or ask.largest is not None
     if ask.batched:
         backend(ask.batched.device)  # an error if it is not there
@@ -257,4 +251,4 @@ def _check(network: Network, ask: Ask, points: Array, labelled: bool) -> None:
         low, high = ask.clip
         outside = ((points < low) | (points > high)).any(axis=1)
         if outside.any():
-            raise LipoptError(f"point {int(outside.argmax())} lies outside the clip range [{low}, {high}]")
+            raise LipoptError(f"point {int(outside.argmax()) + first} lies outside the clip range [{low}, {high}]")

@@ -413,9 +413,13 @@ def local(
             raise LipoptError(f"{plot} cannot be both the picture and the file for the rows")
     network = load(model, activation=activation)
     settings = {name: value for name, value in {"gap": gap, "device": device}.items() if value is not None}
+    start, stop = (None, None) if points is None else _pair(points, "--points", lambda part: int(part) if part else None, ":")
+    stored = read_points(data, divide)
+    if points is not None and not 0 <= (start or 0) < (len(stored) if stop is None else stop) <= len(stored):
+        raise LipoptError(f"there are no points {points}: the data has {len(stored)}")
     questions = Questions.about(
         network,
-        read_points(data, divide),
+        stored,
         _numbers(radius or "", "--radius"),
         labels=None if labels is None else read_labels(labels),
         output=output,
@@ -430,10 +434,8 @@ def local(
         samples=samples,
         certificates=certificates,
         resume=resume,
+        only=slice(start, stop),
     )
-    if points is not None:
-        start, stop = _pair(points, "--points", lambda part: int(part) if part else None, ":")
-        questions = questions.only(start or 0, len(questions.points) if stop is None else stop)
     before = signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Ctrl-C, so that no worker is left behind
     try:
         with engine((1 if device else cpu_count()) if jobs is None else jobs, cluster) as where, rows_progress(quiet) as progress:

@@ -32,8 +32,8 @@ def read_labels(path: str | Path) -> Array:
     return _read(Path(path), LABEL_NAMES)
 
 
-def check_points(network: Network, points: Array) -> Array:
-    """Points as rows of float64, from an array (points, inputs) or (points, *input shape)."""
+def check_points(network: Network, points: Array, only: slice = slice(None)) -> Array:
+    """Points, or only some of them, as rows of float64, from an array (points, inputs) or (points, *input shape)."""
     values = np.asarray(as_array(points))
     if values.dtype.kind not in "biuf" or values.ndim < 2 or not network.takes(values.shape[1:]):
         raise LipoptError(
@@ -42,27 +42,26 @@ def check_points(network: Network, points: Array) -> Array:
         )
     if len(values) == 0:
         raise LipoptError("the data holds no points")
-    rows = values.reshape(len(values), -1).astype(np.float64)
+    rows = values[only].reshape(len(values[only]), -1).astype(np.float64)
     bad = ~np.isfinite(rows).all(axis=1)
     if bad.any():
-        raise LipoptError(f"point {int(bad.argmax())} of the data is NaN or infinite")
+        raise LipoptError(f"point {int(bad.argmax()) + (only.start or 0)} of the data is NaN or infinite")
     return rows
 
 
-def check_labels(network: Network, labels: Array, points: int) -> Array:
-    """Labels as whole numbers, one for every point."""
+def check_labels(network: Network, labels: Array, points: int, only: slice = slice(None)) -> Array:
+    """Labels as whole numbers, one for every point, or those of some points only."""
     values = np.asarray(as_array(labels))
     if values.shape not in {(points,), (points, 1)}:
         raise LipoptError(f"the labels have shape {values.shape}; there are {points} points")
-    values = values.reshape(-1)
+    values = values.reshape(-1)[only]
     if values.dtype.kind not in "biuf" or not (values == np.round(values)).all():
         raise LipoptError("the labels must be whole numbers")
     bad = (values < 0) | (values >= network.output_size)
     if bad.any():
-        k = int(bad.argmax())
-        raise LipoptError(
-            f"label {values[k]:g} of point {k} is out of range: the network has outputs 0 to {network.output_size - 1}"
-        )
+        k, last = int(bad.argmax()), network.output_size - 1
+        number = k + (only.start or 0)
+        raise LipoptError(f"label {values[k]:g} of point {number} is out of range: the network has outputs 0 to {last}")
     return values.astype(np.int64)
 
 
