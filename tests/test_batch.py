@@ -551,15 +551,6 @@ def test_command_line(call, monkeypatch: pytest.MonkeyPatch) -> None:
         "",
     )
     assert [row.point for row in read_rows("s.jsonl")] == [1, 2]
-    wrong = np.load("x.npy")
-    wrong[0], wrong[3] = np.nan, 9.0  # these points are not asked for
-    np.save("wrong.npy", wrong)
-    np.save("labels.npy", [9, 1, 2, 9])
-    options = ("--labels", "labels.npy", "--margins", "all", "--radius", "0.1", "--clip", "-5,5", "-q", "-j", "1")
-    assert call("--data", "wrong.npy", *options, "--points", "1:3", "-o", "w.jsonl") == (0, "", "")
-    for points, message in (("0:2", "point 0 of the data"), ("2:4", "point 3"), ("4:", "no points 4:"), ("2:1", "no points 2:1")):
-        code, _, err = call("--data", "wrong.npy", *options, "--points", points, "-o", "v.jsonl")
-        assert (code, message in err) == (2, True), err
     assert call("--data", "x.npy", "--radius", "0.1", "-k", "0", "--points", "2:", "-o", "e.jsonl", "-q", "-j", "1")[0] == 0
     assert sorted(row.point for row in read_rows("e.jsonl")) == [2, 3]
 
@@ -569,6 +560,18 @@ def test_problems_that_fail_show_in_the_exit_code(call) -> None:
     assert code == 1
     assert "16 problems failed" in out
     assert "'shor' takes one output" in out
+
+
+def test_points_that_are_not_asked_for_are_not_checked(call) -> None:
+    wrong = np.load("x.npy")
+    wrong[0], wrong[3] = np.nan, 9.0  # these points are not asked for
+    np.save("wrong.npy", wrong)
+    np.save("labels.npy", [9, 1, 2, 9])
+    options = ("--labels", "labels.npy", "--margins", "all", "--radius", "0.1", "--clip", "-5,5", "-q", "-j", "1")
+    assert call("--data", "wrong.npy", *options, "--points", "1:3", "-o", "w.jsonl") == (0, "", "")
+    for points, message in (("0:2", "point 0 of the data"), ("2:4", "point 3"), ("4:", "no points 4:"), ("2:1", "no points 2:1")):
+        code, _, err = call("--data", "wrong.npy", *options, "--points", points, "-o", "v.jsonl")
+        assert (code, message in err) == (2, True), err
 
 
 def test_bad_input_is_one_line_before_anything_runs(call, network, points) -> None:
