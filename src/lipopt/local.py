@@ -251,17 +251,29 @@ def _prepared(
     whole, tasks = _tasks(network, ask, ball, questions, memories)
     samples = sample_rows(network, outputs, ask.norm, ball, ask.samples, _seed(ask, blanks[0].point, questions[0]))
     margins = _margins(network, ball, questions) if ask.margins else [None] * len(questions)
+    lowers = [0.0 if best is None else best.value for best in samples]
+    decided = _decided(ask, ball.radius, margins, lowers, tasks)
     problems: list[_Problem] = []
-    for k, (question, row, task, margin, best) in enumerate(zip(questions, blanks, tasks, margins, samples, strict=True)):
+    for k, (question, row, task, margin, lower) in enumerate(zip(questions, blanks, tasks, margins, lowers, strict=True)):
         task = replace(task, seed=_seed(ask, row.point, question))
-        lower = 0.0 if best is None else best.value
-        pop = max(lower, float(pop_lower_bound(task.problem, task, best)))
+        pop = lower if decided[k] else max(lower, float(pop_lower_bound(task.problem, task, samples[k])))
         row, task = replace(row, margin=margin, lower=lower, pop_lower=pop), replace(task, pop_lower=pop)
         problems.append(_Problem(row, task, ask.method, partial(certify, network, outputs[[k], :], ball, [task])))
     if ask.certify:
         problems = _settled(ask, ball.radius, whole, problems, known)
     shared = (time.perf_counter() - start) / len(questions)
     return [replace(p, row=replace(p.row, seconds=shared)) for p in problems]
+
+
+def _decided(
+    ask: Ask, radius: float, margins: Sequence[float | None], lowers: Sequence[float], tasks: Sequence[Task]
+) -> list[bool]:
+    """To certify, the questions that need no lower bound on the POP: gradients rule the point out, or the path sum will do."""
+    if not ask.certify:
+        return [False] * len(tasks)
+    given = np.array(margins, dtype=float)
+    hopeless = bool((radius * np.array(lowers) >= given).any())
+    return [hopeless or _kept(margin, radius, path_sum_bound(task.problem)) for margin, task in zip(given, tasks, strict=True)]
 
 
 def _settled(ask: Ask, radius: float, whole: Task, problems: Sequence[_Problem], known: Mapping[str, Row]) -> list[_Problem]:
@@ -429,8 +441,11 @@ def _memories(questions: Sequence[Question]) -> Memories:
 
 
 def _rows(network: Network, questions: Sequence[Question]) -> sp.csr_array:
-    rows = [output_matrix(network, 0, q) if isinstance(q, tuple) else output_matrix(network, q, None) for q in questions]
-    return sp.csr_array(sp.vstack(rows))
+    """The outputs, or differences of two, as rows of a matrix."""
+    pairs = [question if isinstance(question, tuple) else (question,) for question in questions]
+    entries = [(sign, k, output) for k, pair in enumerate(pairs) for sign, output in zip((1.0, -1.0), pair, strict=False)]
+    signs, rows, columns = zip(*entries, strict=True)
+    return sp.csr_array((signs, (rows, columns)), shape=(len(pairs), network.output_size))
 
 
 def _tasks(network: Network, ask: Ask, ball: Ball, questions: Sequence[Question], memories: Memories) -> tuple[Task, list[Task]]:
