@@ -59,7 +59,7 @@ class Row:
     label: int | None = None
     margin: float | None = None  # a lower bound on the margin at the point itself
     lower: float | None = None
-    pop_lower: float | None = None
+    pop_lower: float | None = None  # None where it was not needed to certify
     upper: float | None = None
     certified: bool | None = None  # margin > radius * upper; None where that is not asked
     method: str | None = None
@@ -257,7 +257,8 @@ def _prepared(
     for k, (question, row, task, margin, lower) in enumerate(zip(questions, blanks, tasks, margins, lowers, strict=True)):
         task = replace(task, seed=_seed(ask, row.point, question))
         pop = lower if decided[k] else max(lower, float(pop_lower_bound(task.problem, task, samples[k])))
-        row, task = replace(row, margin=margin, lower=lower, pop_lower=pop), replace(task, pop_lower=pop)
+        task, shown = replace(task, pop_lower=pop), None if decided[k] else pop
+        row = replace(row, margin=margin, lower=lower, pop_lower=shown)
         problems.append(_Problem(row, task, ask.method, partial(certify, network, outputs[[k], :], ball, [task])))
     if ask.certify:
         problems = _settled(ask, ball.radius, whole, problems, known)
@@ -339,7 +340,7 @@ def _solved(ask: Ask, problem: _Problem, given: tuple[UpperBound, float] | None)
         upper = certificate.bound
     solved = replace(
         row,
-        pop_lower=max(task.pop_lower, found.pop_lower or 0.0),
+        pop_lower=None if row.pop_lower is None else max(task.pop_lower, found.pop_lower or 0.0),
         upper=upper,
         certified=None if row.margin is None or ask.norm != "linf" else _kept(row.margin, row.radius, upper),
         method=method.name,
