@@ -71,6 +71,8 @@ def test_clip() -> None:
         lambda: Ball("x", 1),
         lambda: Ball([2.0], 0.1, clip=(0, 1)),
         lambda: Ball([0.5], 0.1, clip=(1, 0)),
+        lambda: Ball([0.5], 0.1, clip=(0, np.nan)),
+        lambda: Ball([0.5], 0.1, clip=5),
         lambda: Box([1, 0], [0, 1]),
         lambda: Box([0, 0], [1, 1, 1]),
         lambda: Box([-np.inf], [0]),

@@ -53,6 +53,7 @@ class Ball:
         object.__setattr__(self, "radius", float(radius))
         if self.clip is not None:
             low, high = check_clip(self.clip)
+            object.__setattr__(self, "clip", (low, high))
             if ((self.center < low) | (self.center > high)).any():
                 raise LipoptError(f"the ball's center lies outside the clip range [{low}, {high}]")
 

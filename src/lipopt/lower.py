@@ -28,8 +28,8 @@ from .network import Activation, Affine, Input, Network
 from .problem import NORMS, DerivativeProblem, apply
 from .rounding import Array, gamma, terms
 
-SPREAD = 5.0  # the whole space is sampled in the cube [-5, 5]^n, as the authors' code does; some points are farther out
-FAR = 100.0
+SPREAD = 5.0  # the whole space is sampled in the cube [-5, 5]^n, as the authors' code does,
+FAR = 100.0  # and for some points in one that is up to so many times as large
 BATCH = 2**22  # entries of the largest array of one batch
 ENUMERATE = 14  # neurons up to which the POP is enumerated
 STARTS, ROUNDS, PROPOSALS = 16, 30, 12  # of the hill climb
