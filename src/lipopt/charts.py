@@ -101,13 +101,13 @@ def curve(radii: Sequence[float], upper: Sequence[float], lower: Sequence[float]
     parts = _ticks_below(x, height)
     for tick in y.ticks():
         parts += [_line(x.start, y(tick), x.end, y(tick), 0.5, "", "#cccccc"), _text(x.start - 8, y(tick), number(tick), "end")]
-    for values, color, dash, label in ((upper, ACCENT, "", "upper bound"), (lower, INK, "5 4", "lower bound")):
+    for values, color, dash, label, shift in ((upper, ACCENT, "", "upper bound", -8), (lower, INK, "5 4", "lower bound", 8)):
         points = [(x(r), y(v)) for r, v in zip(radii, values, strict=True) if v > SMALLEST]
         path = " ".join(f"{px:.1f},{py:.1f}" for px, py in points)
         parts.append(f'<polyline points="{path}" fill="none" stroke="{color}" stroke-width="2" stroke-dasharray="{dash}"/>')
         parts += [f'<circle cx="{px:.1f}" cy="{py:.1f}" r="3.5" fill="{color}"/>' for px, py in points]
         if points:
-            parts.append(_text(points[-1][0] + 10, points[-1][1], label))
+            parts.append(_text(points[-1][0] + 10, points[-1][1] + shift, label))
     top = y.clipped(whole.value)
     parts += [_line(x.start, top, x.end, top, 1.2, "2 3", ACCENT), _text(x.start + 6, top - 9, f"{whole.name}: {whole.label}")]
     parts.append(_text((x.start + x.end) / 2, height + 34, "radius of the ball", "middle"))
