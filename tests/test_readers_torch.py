@@ -172,18 +172,57 @@ class Branching(nn.Module):
         return x if x.sum() > 0 else -x
 
 
-@pytest.mark.parametrize(
-    ("module", "shape", "message"),
-    [
-        (nn.Sequential(nn.Linear(2, 2), nn.Softmax(1)), None, "logits"),
-        (nn.Sequential(nn.Linear(2, 2), nn.LSTM(2, 2)), None, "LSTM is not supported"),
-        (nn.Sequential(nn.Conv2d(1, 1, 3)), None, "input_shape"),
-        (TwoInputs(), (2,), "one tensor"),
-        (Branching(), (2,), "ONNX"),
-        (nn.Sequential(nn.Conv2d(1, 1, 3, padding_mode="circular", padding=1)), (1, 4, 4), "circular"),
-        (nn.Sequential(nn.Softplus(threshold=1)), (3,), "threshold"),
-    ],
-)
-def test_refused(module: nn.Module, shape: tuple | None, message: str) -> None:
+class Returning(nn.Module):
+    """What a function of the input returns."""
+
+    def __init__(self, function) -> None:
+        super().__init__()
+        self.function = function
+
+    def forward(self, x: torch.Tensor):
+        return self.function(x)
+
+
+REFUSED = {
+    "softmax": (nn.Sequential(nn.Linear(2, 2), nn.Softmax(1)), (2,), "'1' \\(softmax\\).*logits"),
+    "recurrent": (Returning(nn.LSTM(2, 2)), (3, 2), "returns 3 results; wrap it"),
+    "no input shape": (nn.Conv2d(1, 1, 3), None, "input_shape"),
+    "a shape that does not fit": (nn.Linear(3, 2), (4,), "cannot trace .* \\(1, 4\\)"),
+    "no shape at all": (nn.Linear(3, 2), (0,), "not positive"),
+    "two inputs": (TwoInputs(), (2,), "missing a required argument"),
+    "two outputs": (Returning(lambda x: (x, x)), (2,), "returns 2 results"),
+    "no dependence": (Returning(lambda x: torch.ones(3)), (2,), "does not depend on its input"),
+    "branching": (Branching(), (2,), "branches on the values"),
+    "threshold": (nn.Softplus(threshold=1), (3,), "threshold"),
+    "training batch norm": (Returning(lambda x: F.batch_norm(x, None, None, training=True)), (3, 4), "statistics"),
+    "layer norm": (nn.LayerNorm(4), (4,), "layer_norm.*statistics"),
+    "attention": (nn.TransformerEncoderLayer(4, 2, 8, batch_first=True), (3, 4), "attention"),
+    "squeeze and excite": (Returning(lambda x: x * torch.sigmoid(x.mean((2, 3), keepdim=True))), (3, 4, 4), "multiplies"),
+    "products": (Returning(lambda x: x * x), (3,), "multiplies two tensors"),
+    "powers": (Returning(lambda x: x**2), (3,), "pow"),
+    "quotients": (Returning(lambda x: 1 / (2 + torch.relu(x))), (3,), "reciprocal"),
+    "jumps": (Returning(torch.sign), (3,), "not Lipschitz"),
+    "half precision cast": (Returning(lambda x: x.half()), (3,), "rounds its input"),
+    "meta": (nn.Linear(3, 4, device="meta"), (3,), "meta device"),
+    "lazy": (nn.LazyLinear(3), (3,), "lazy layers"),
+    "NaN": (
+        nn.Sequential(nn.Linear(2, 2)).apply(lambda m: nn.init.constant_(getattr(m, "bias", torch.ones(1)), np.nan)),
+        (2,),
+        "NaN",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", sorted(REFUSED))
+def test_refused(name: str) -> None:
+    module, shape, message = REFUSED[name]
     with pytest.raises(LipoptError, match=message):
         lipopt.load(module, input_shape=shape)
+
+
+def test_a_scripted_module_is_refused() -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        scripted = torch.jit.script(nn.Linear(3, 4))
+    with pytest.raises(LipoptError, match="scripted"):
+        lipopt.load(scripted)

@@ -78,6 +78,14 @@ class Activation:
 Node: TypeAlias = Input | Affine | Activation
 
 
+@dataclass(frozen=True)
+class Source:
+    """Where a network was read from."""
+
+    files: Mapping[str, str]  # the names of the files, and their SHA-256
+    part: str = ""  # in words, which part of the model, if not all of it
+
+
 def tidy(matrix: Any) -> Matrix:
     """A matrix in the form it is kept in: float32 or float64, dense or CSR, no stored zeros."""
     if matrix.dtype not in (np.float32, np.float64):
@@ -97,6 +105,7 @@ class Network:
     """A feed-forward network. Use `lipopt.load` to make one."""
 
     nodes: tuple[Node, ...]
+    source: Source | None = None
 
     def __post_init__(self) -> None:
         if not self.nodes or not isinstance(self.nodes[0], Input):

@@ -1,14 +1,18 @@
-"""Foreign models -> Network. `load` picks the reader; each reader imports what it needs when it is used."""
+"""Foreign models -> Network. `load` picks the reader; each imports what it needs when it is used."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
 from ..errors import LipoptError
-from ..network import Network
+from ..network import Network, Source
 from .arrays import read_arrays, read_mat, read_npz
+
+Reader = Callable[..., Network]
 
 
 def load(
@@ -17,23 +21,68 @@ def load(
     activation: str | None = None,
     biases: Sequence[Any] | None = None,
     input_shape: Sequence[int] | None = None,
+    input: str | None = None,
+    output: str | None = None,
+    fixed: Mapping[str, Any] | None = None,
+    logits: bool = False,
+    check: bool = True,
 ) -> Network:
-    """A Network from a file (.onnx, .onnx.gz, .safetensors, .npz, .mat), a torch `nn.Module`, or a list of weight matrices.
+    """A Network from a file, a PyTorch module or a list of weight matrices.
 
-    `activation` (for weights alone) names what stands between the layers, "relu" if it is not given; `biases` goes with a
-    list of matrices; `input_shape`, without the batch dimension, is needed for a torch module that does not start with a
-    Linear layer."""
+    The network that was built is compared with the original at random points, layer by layer, if
+    the original can be run (ONNX, PyTorch): a difference that rounding does not explain is an error.
+
+    Args:
+        source: a path (.onnx, .onnx.gz, .pt2, .safetensors, .npz, .mat), a torch `nn.Module` or
+            `ExportedProgram`, or a list of matrices, each (outputs, inputs).
+        activation: what stands between the layers of plain weights; "relu" if it is not given.
+        biases: one (or None) for each matrix of a list.
+        input_shape: the shape of one input of a torch module, without the batch dimension. It may
+            be left out if the module starts with a Linear layer.
+        input: the name of the ONNX tensor to read the network from, if the model has several
+            inputs, or to cut the graph there.
+        output: the name of the ONNX tensor to read the network up to.
+        fixed: values for the other inputs of an ONNX model, by name.
+        logits: cut off the softmax, log-softmax or sigmoid that is the model's last layer.
+        check: whether to compare with the original.
+
+    Raises:
+        LipoptError: the source cannot be read, or has a layer that is not supported.
+
+    Example:
+        >>> import lipopt, numpy as np
+        >>> lipopt.load([np.eye(3), np.ones((1, 3))]).input_shape
+        (3,)
+    """
     source = Path(source) if isinstance(source, str) else source
-    given = {"activation": activation, "biases": biases, "input_shape": input_shape}
+    given = {
+        "activation": activation,
+        "biases": biases,
+        "input_shape": input_shape,
+        "input": input,
+        "output": output,
+        "fixed": fixed,
+        "logits": True if logits else None,
+        "check": None if check else False,
+    }
     read, taken = _reader(source)
     for name, value in given.items():
         if value is not None and name not in taken:
             what = source if isinstance(source, Path) else f"a {type(source).__name__}"
             raise LipoptError(f"{name} does not go with {what}; leave it out")
-    return read(source, *(given[name] for name in taken))
+    options = {name: given[name] for name in taken if given[name] is not None}
+    network = read(source, **options)
+    if isinstance(source, Path) and network.source is None:
+        return replace(network, source=Source({source.name: file_hash(source)}))
+    return network
 
 
-def _reader(source: Any) -> tuple[Callable[..., Network], Sequence[str]]:
+def file_hash(path: Path) -> str:
+    """The SHA-256 of a file."""
+    return sha256(path.read_bytes()).hexdigest()
+
+
+def _reader(source: Any) -> tuple[Reader, Sequence[str]]:
     """The reader for a source, and the options that it takes."""
     if isinstance(source, Network):
         return lambda network: network, ()
@@ -41,29 +90,34 @@ def _reader(source: Any) -> tuple[Callable[..., Network], Sequence[str]]:
         return _file_reader(source)
     if isinstance(source, list | tuple):
         return read_arrays, ("biases", "activation")
-    if any(base.__module__.startswith("torch.nn") for base in type(source).__mro__):
+    if any(base.__module__.startswith("torch.") for base in type(source).__mro__):
         from .torch import read_torch
 
-        return read_torch, ("input_shape",)
+        return read_torch, ("input_shape", "logits", "check")
     raise LipoptError(f"cannot read a network from {type(source).__name__}; pass a path, an nn.Module or a list of matrices")
 
 
-def _file_reader(path: Path) -> tuple[Callable[..., Network], Sequence[str]]:
+def _file_reader(path: Path) -> tuple[Reader, Sequence[str]]:
     if not path.is_file():
         raise LipoptError(f"{path} is a folder" if path.is_dir() else f"no such file: {path}")
     name = path.name.lower()
     if name.endswith((".onnx", ".onnx.gz")):
         from .onnx import read_onnx
 
-        return read_onnx, ()
+        return read_onnx, ("input", "output", "fixed", "logits", "check")
     if name.endswith(".safetensors"):
         return Network.load, ()
     if name.endswith(".npz"):
         return read_npz, ("activation",)
     if name.endswith(".mat"):
         return read_mat, ("activation",)
+    if name.endswith(".pt2"):
+        from .torch import read_exported_file
+
+        return read_exported_file, ("logits", "check")
     if name.endswith((".pt", ".pth")):
         raise LipoptError(
-            f"{path}: a pickled torch model runs code when loaded; load it in Python and pass the module, or export to ONNX"
+            f"{path}: a pickled torch model runs code when loaded; load it in Python and pass the"
+            " module, or save it with torch.export.save (.pt2)"
         )
-    raise LipoptError(f"{path}: unknown file type; use .onnx, .onnx.gz, .safetensors, .npz or .mat")
+    raise LipoptError(f"{path}: unknown file type; use .onnx, .onnx.gz, .pt2, .safetensors, .npz or .mat")

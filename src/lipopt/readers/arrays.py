@@ -16,7 +16,7 @@ from ..network import Activation, Affine, Input, Network, Node, tidy
 from ..tensors import as_array
 
 
-def read_arrays(weights: Sequence[Any], biases: Sequence[Any] | None, activation: str | None) -> Network:
+def read_arrays(weights: Sequence[Any], *, biases: Sequence[Any] | None = None, activation: str | None = None) -> Network:
     """Layers y = W x + b with the activation between them; W has one row per output."""
     kind = "relu" if activation is None else activation
     matrices = [_matrix(w, k) for k, w in enumerate(weights)]
@@ -52,7 +52,7 @@ def _matrix(w: Any, k: int) -> Any:
     return matrix
 
 
-def read_npz(path: Path, activation: str | None) -> Network:
+def read_npz(path: Path, *, activation: str | None = None) -> Network:
     """W0, W1, ... and optionally b0, b1, ..."""
     try:
         if not zipfile.is_zipfile(path):
@@ -65,10 +65,12 @@ def read_npz(path: Path, activation: str | None) -> Network:
     expected = {f"W{k}" for k in range(count)} | {f"b{k}" for k in range(count)}
     if not count or not set(arrays) <= expected or any(f"W{k}" not in arrays for k in range(count)):
         raise LipoptError(f"{path} must hold W0, W1, ... and optionally b0, b1, ...; it holds {sorted(arrays)}")
-    return read_arrays([arrays[f"W{k}"] for k in range(count)], [arrays.get(f"b{k}") for k in range(count)], activation)
+    weights = [arrays[f"W{k}"] for k in range(count)]
+    biases = [arrays.get(f"b{k}") for k in range(count)]
+    return read_arrays(weights, biases=biases, activation=activation)
 
 
-def read_mat(path: Path, activation: str | None) -> Network:
+def read_mat(path: Path, *, activation: str | None = None) -> Network:
     """A cell array `weights` as LipSDP uses, optionally a cell array `biases`."""
     from scipy.io import loadmat
 
@@ -80,4 +82,4 @@ def read_mat(path: Path, activation: str | None) -> Network:
         names = sorted(name for name in content if not name.startswith("__"))
         raise LipoptError(f"{path} has no cell array 'weights'; it holds {names}")
     biases = list(content["biases"].ravel()) if "biases" in content else None
-    return read_arrays(list(content["weights"].ravel()), biases, activation)
+    return read_arrays(list(content["weights"].ravel()), biases=biases, activation=activation)

@@ -1,16 +1,14 @@
-"""From a model's tensor operations to a Network's nodes: what the ONNX and PyTorch readers share.
+"""From a model's tensor operations to a Network's nodes: the vocabulary that the readers share.
 
-A tensor is a View: a node of the network and, in the tensor's shape, the place of each entry in that node (-1 for a
-zero). Reshaping, transposing, slicing, padding and gathering only move places and cost nothing; a node is made when values
-are computed. Convolutions and poolings read the places in their windows, and so become sparse matrices directly.
+Every method takes views and constants and returns a view; `name` is the model's name of the layer,
+for messages. What a reader's table cannot say in these words, lipopt does not read.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from math import prod
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import scipy.sparse as sp
@@ -18,30 +16,13 @@ import scipy.sparse as sp
 from ..errors import LipoptError
 from ..network import Activation, Affine, Input, Network, Node, tidy
 from ..rounding import Array, Matrix
+from .views import OUTSIDE, ZERO, Pads, View, ceil_pads, whole, windows
 
-
-@dataclass(frozen=True, eq=False)
-class View:
-    """A tensor: `index` has the tensor's shape and holds places in `node`, or -1 for a constant zero."""
-
-    node: int
-    index: Array
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        return self.index.shape
-
-    @property
-    def size(self) -> int:
-        return self.index.size
-
-    def moved(self, move: Callable[[Array], Array]) -> View:
-        """The view after an operation that only moves entries."""
-        return View(self.node, np.ascontiguousarray(move(self.index)))
+Reduction = Literal["sum", "mean", "max", "min"]
 
 
 class Builder:
-    """Collects nodes; every method takes and returns views. Names are those of the model's layers, for messages."""
+    """Collects the nodes of a network."""
 
     def __init__(self) -> None:
         self.nodes: list[Node] = []
@@ -49,31 +30,34 @@ class Builder:
 
     def input(self, shape: Sequence[int], batch: bool = True) -> View:
         """The input; with `batch`, the first entry of `shape` is a batch dimension of 1."""
-        self.nodes.append(Input(tuple(shape[1:] if batch else shape)))
-        return View(0, np.arange(prod(shape)).reshape(shape))
+        own = tuple(shape[1:] if batch else shape)
+        self.nodes.append(Input(own))
+        return whole(0, shape)
 
     def network(self, output: View) -> Network:
         """The network that ends in the given view, without the nodes that do not lead there."""
         last = self.materialize("output", output)
         if isinstance(self.nodes[last], Input):
-            last = self._affine("output", [(0, sp.eye_array(output.size, format="csr"))], np.zeros(output.size))
-        used = {last}
+            identity = sp.eye_array(output.size, format="csr")
+            last = self._affine("output", [(0, identity)], np.zeros(output.size))
+        used = {0, last}
         for i in range(last, 0, -1):
             if i in used:
-                node = self.nodes[i]
-                used.update(() if isinstance(node, Input) else node.sources)
-        order = sorted(used | {0})
+                used.update(_sources(self.nodes[i]))
+        order = sorted(used)
         place = {old: new for new, old in enumerate(order)}
         return Network(tuple(_renumbered(self.nodes[i], place) for i in order))
+
+    # ---- nodes
 
     def materialize(self, name: str, x: View) -> int:
         """A node whose values are exactly the entries of the view, in C order."""
         if self._is_whole(x):
             return x.node
-        size, flat = self.nodes[x.node].size, x.index.reshape(-1)
+        flat = x.index.reshape(-1)
         key = (x.node, flat.tobytes())
         if key not in self._selected:
-            self._selected[key] = self._affine(name, [(x.node, _selection(flat, size))], np.zeros(len(flat)))
+            self._selected[key] = self._affine(name, [self._term(x)], np.zeros(x.size))
         return self._selected[key]
 
     def _is_whole(self, x: View) -> bool:
@@ -81,65 +65,160 @@ class Builder:
         size = self.nodes[x.node].size
         return x.size == size and np.array_equal(x.index.reshape(-1), np.arange(size))
 
+    def _materialized(self, name: str, x: View) -> View:
+        """The same tensor as a view of all entries of one node, without places of ZERO."""
+        return whole(self.materialize(f"{name}.input", x), x.shape)
+
+    def _term(self, x: View, factors: Array | None = None) -> tuple[int, Matrix]:
+        """A source and the matrix that takes its values to the entries of x, times factors."""
+        flat = x.index.reshape(-1)
+        kept = np.flatnonzero(flat >= 0)
+        data = np.ones(len(kept)) if factors is None else factors.reshape(-1)[kept]
+        shape = (len(flat), self.nodes[x.node].size)
+        return x.node, sp.csr_array((data, (kept, flat[kept])), shape=shape)
+
     def _affine(self, name: str, terms: Sequence[tuple[int, Matrix]], bias: Array) -> int:
         sums: dict[int, Matrix] = {}
         for source, matrix in terms:
             sums[source] = sums[source] + matrix if source in sums else matrix
-        bias = bias if bias.dtype in (np.float32, np.float64) else bias.astype(np.float64)
-        self.nodes.append(Affine(name, tuple(sums), tuple(tidy(m) for m in sums.values()), np.ascontiguousarray(bias)))
+        matrices = tuple(tidy(matrix) for matrix in sums.values())
+        self.nodes.append(Affine(name, tuple(sums), matrices, np.ascontiguousarray(_real(bias))))
         return len(self.nodes) - 1
 
-    def _view(self, node: int, shape: Sequence[int]) -> View:
-        return View(node, np.arange(prod(shape)).reshape(shape))
+    # ---- linear maps
 
-    def linear(self, name: str, x: View, weight: Array, bias: Array | None) -> View:
-        """weight (outputs, inputs) applied to the last axis of x."""
-        rows, last = prod(x.shape[:-1]), x.shape[-1]
-        if weight.shape[1] != last:
-            raise LipoptError(f"layer '{name}': a matrix with {weight.shape[1]} columns does not fit an input of {last}")
-        source = self.materialize(f"{name}.input", x)
-        matrix = weight if rows == 1 else sp.kron(sp.eye_array(rows), sp.csr_array(weight), format="csr")
-        shift = np.zeros(weight.shape[0]) if bias is None else np.broadcast_to(bias, (weight.shape[0],))
-        return self._view(self._affine(name, [(source, matrix)], np.tile(shift, rows)), (*x.shape[:-1], weight.shape[0]))
+    def contract(self, name: str, x: View, weight: Array, bias: Array | None = None) -> View:
+        """Matrices applied to the rows of x: (b, i, k) with weights (b, j, k) -> (b, i, j).
+
+        The bias has one entry for each j."""
+        stacks, rows, inputs = x.shape
+        outputs = weight.shape[1]
+        if weight.shape != (stacks, outputs, inputs):
+            raise LipoptError(f"a weight of shape {list(weight.shape[1:])} does not fit an input of {inputs} entries")
+        if stacks == rows == 1:
+            source = self.materialize(f"{name}.input", x)
+            term = (source, weight[0])
+        else:
+            shape = (stacks, rows, outputs, inputs)
+            columns = np.broadcast_to(x.index[:, :, None, :], shape)
+            data = np.broadcast_to(weight[:, None, :, :], shape)
+            size = self.nodes[x.node].size
+            term = (x.node, _from_rows(columns, data, stacks * rows * outputs, size))
+        shift = np.zeros(outputs) if bias is None else np.broadcast_to(bias, (outputs,))
+        node = self._affine(name, [term], np.tile(shift, stacks * rows))
+        return whole(node, (stacks, rows, outputs))
+
+    def linear(self, name: str, x: View, weight: Matrix, bias: Array | None) -> View:
+        """weight (outputs, inputs), dense or sparse, applied to the last axis of x."""
+        outputs, inputs = weight.shape
+        if inputs != x.shape[-1]:
+            raise LipoptError(f"a weight of shape {[outputs, inputs]} does not fit an input of {x.shape[-1]} entries")
+        rows = x.moved(lambda i: i.reshape(1, -1, inputs))
+        if sp.issparse(weight):
+            source = self.materialize(f"{name}.input", x)
+            matrix = sp.kron(sp.eye_array(rows.shape[1]), weight, format="csr")
+            shift = np.zeros(outputs) if bias is None else np.broadcast_to(bias, (outputs,))
+            node = self._affine(name, [(source, matrix)], np.tile(shift, rows.shape[1]))
+            result = whole(node, (1, rows.shape[1], outputs))
+        else:
+            result = self.contract(name, rows, weight[None], bias)
+        return result.moved(lambda i: i.reshape(*x.shape[:-1], outputs))
+
+    def matmul(self, name: str, x: View, weight: Array) -> View:
+        """x @ weight, with NumPy's rules for vectors and stacks of matrices."""
+        vector = weight.ndim == 1
+        if vector:
+            weight = weight[:, None]
+        row = len(x.shape) == 1
+        if row:
+            x = x.moved(lambda i: i[None])
+        stacks = np.broadcast_shapes(x.shape[:-2], weight.shape[:-2])
+        if prod(weight.shape[:-2]) == 1:
+            result = self.linear(name, x, weight.reshape(weight.shape[-2:]).T, None)
+            result = result.moved(lambda i: i.reshape(*stacks, *i.shape[-2:]))
+        else:
+            wide = x.moved(lambda i: np.broadcast_to(i, (*stacks, *i.shape[-2:])))
+            flat = wide.moved(lambda i: i.reshape(-1, *i.shape[-2:]))
+            matrices = np.broadcast_to(weight, (*stacks, *weight.shape[-2:]))
+            matrices = np.swapaxes(matrices.reshape(-1, *weight.shape[-2:]), 1, 2)
+            result = self.contract(name, flat, matrices)
+            result = result.moved(lambda i: i.reshape(*stacks, *i.shape[-2:]))
+        if vector:
+            result = result.moved(lambda i: i[..., 0])
+        if row:
+            axis = -1 if vector else -2
+            result = result.moved(lambda i: np.squeeze(i, axis))
+        return result
+
+    def left_matmul(self, name: str, weight: Array, x: View) -> View:
+        """weight @ x = (x^T @ weight^T)^T."""
+        if len(x.shape) == 1:
+            return self.matmul(name, x, np.swapaxes(weight, -1, -2) if weight.ndim > 1 else weight)
+        vector = weight.ndim == 1
+        turned = weight if vector else np.swapaxes(weight, -1, -2)
+        result = self.matmul(name, x.moved(lambda i: np.swapaxes(i, -1, -2)), turned)
+        return result if vector else result.moved(lambda i: np.swapaxes(i, -1, -2))
+
+    def along(self, name: str, x: View, axis: int, weight: Array) -> View:
+        """weight (outputs, inputs) applied to one axis of x."""
+        last = x.moved(lambda i: np.moveaxis(i, axis, -1))
+        result = self.linear(name, last, sp.csr_array(weight), None)
+        return result.moved(lambda i: np.moveaxis(i, -1, axis))
 
     def scale_shift(self, name: str, x: View, scale: Any, shift: Any) -> View:
-        """scale * x + shift, entry by entry, with broadcasting; scale and shift keep their precision."""
-        scale, shift = _real(scale), _real(shift)
+        """scale * x + shift, entry by entry, with broadcasting; both keep their precision."""
+        scale = _real(scale)
+        shift = _real(shift)
         shape = np.broadcast_shapes(x.shape, scale.shape, shift.shape)
-        x = self._view(self.materialize(f"{name}.input", x), x.shape)
+        shifts = np.broadcast_to(shift, shape).reshape(-1).copy()
+        x = self._materialized(name, x)
         before = self.nodes[x.node]
-        if shape == x.shape and (scale == 1).all() and isinstance(before, Affine) and not before.bias.any():
-            bias = np.broadcast_to(shift, shape).reshape(-1).copy()
-            return self._view(self._affine(name, list(zip(before.sources, before.matrices, strict=True)), bias), shape)
-        flat = np.broadcast_to(x.index, shape).reshape(-1)
-        factors, shifts = np.broadcast_to(scale, shape).reshape(-1), np.broadcast_to(shift, shape).reshape(-1)
-        matrix = _selection(flat, self.nodes[x.node].size, factors)
-        return self._view(self._affine(name, [(x.node, matrix)], shifts.copy()), shape)
+        plain = shape == x.shape and bool((scale == 1).all())
+        if plain and isinstance(before, Affine) and not before.bias.any():
+            # The bias of a layer, added as an operation of its own: one node instead of two.
+            terms = list(zip(before.sources, before.matrices, strict=True))
+            return whole(self._affine(name, terms, shifts), shape)
+        wide = x.moved(lambda i: np.broadcast_to(i, shape))
+        term = self._term(wide, np.broadcast_to(scale, shape))
+        return whole(self._affine(name, [term], shifts), shape)
 
     def add(self, name: str, views: Sequence[View], signs: Sequence[float]) -> View:
-        """A signed sum of tensors, with broadcasting."""
+        """A sum of tensors with factors, with broadcasting."""
         shape = np.broadcast_shapes(*(x.shape for x in views))
-        terms = [
-            (x.node, _selection(np.broadcast_to(x.index, shape).reshape(-1), self.nodes[x.node].size, np.full(prod(shape), sign)))
-            for x, sign in zip(views, signs, strict=True)
-        ]
-        return self._view(self._affine(name, terms, np.zeros(prod(shape))), shape)
-
-    def concatenate(self, name: str, parts: Sequence[View | Array], axis: int) -> View:
-        """Tensors and constants joined along an axis."""
-        views = [p for p in parts if isinstance(p, View)]
-        constants = [p for p in parts if not isinstance(p, View)]
-        if len({x.node for x in views}) == 1 and not any(np.any(c) for c in constants):
-            indices = [p.index if isinstance(p, View) else np.full(np.shape(p), -1) for p in parts]
-            return View(views[0].node, np.concatenate(indices, axis=axis))
-        shape = np.concatenate([np.empty(p.shape, bool) for p in parts], axis=axis).shape
         terms = []
-        for k, x in enumerate(parts):
-            if isinstance(x, View):
-                index = [x.index if j == k else np.full(p.shape, -1) for j, p in enumerate(parts)]
-                terms.append((x.node, _selection(np.concatenate(index, axis=axis).reshape(-1), self.nodes[x.node].size)))
-        bias = np.concatenate([np.zeros(p.shape) if isinstance(p, View) else _real(p) for p in parts], axis=axis)
-        return self._view(self._affine(name, terms, bias.reshape(-1)), shape)
+        for x, sign in zip(views, signs, strict=True):
+            wide = x.moved(lambda i: np.broadcast_to(i, shape))
+            terms.append(self._term(wide, np.full(shape, sign)))
+        return whole(self._affine(name, terms, np.zeros(prod(shape))), shape)
+
+    def total(self, name: str, parts: Sequence[View | Array], signs: Sequence[float]) -> View:
+        """A sum of tensors and constants with factors, with broadcasting."""
+        views = [x for x in parts if isinstance(x, View)]
+        factors = [s for x, s in zip(parts, signs, strict=True) if isinstance(x, View)]
+        shifts = [s * _real(x) for x, s in zip(parts, signs, strict=True) if not isinstance(x, View)]
+        shift = sum(shifts[1:], shifts[0]) if shifts else np.zeros(())
+        if len(views) == 1:
+            return self.scale_shift(name, views[0], factors[0], shift)
+        result = self.add(name, views, factors)
+        return self.scale_shift(name, result, 1.0, shift) if shifts else result
+
+    def divide(self, name: str, x: View, divisor: Array) -> View:
+        """x / divisor, with broadcasting."""
+        divisor = np.asarray(divisor, dtype=np.float64)
+        if (divisor == 0).any():
+            raise LipoptError("it divides by zero")
+        return self.scale_shift(name, x, 1.0 / divisor, 0.0)
+
+    def normalize(self, name: str, x: View, scale: Any, shift: Any, mean: Any, variance: Any, epsilon: float) -> View:
+        """Batch normalization with known statistics: one of each a channel (axis 1), or None."""
+        along = (-1,) + (1,) * (len(x.shape) - 2)
+        factor = 1.0 / np.sqrt(np.asarray(variance, dtype=np.float64) + epsilon)
+        if scale is not None:
+            factor = np.asarray(scale, dtype=np.float64) * factor
+        shifts = -np.asarray(mean, dtype=np.float64) * factor
+        if shift is not None:
+            shifts = np.asarray(shift, dtype=np.float64) + shifts
+        return self.scale_shift(name, x, factor.reshape(along), shifts.reshape(along))
 
     def convolution(
         self,
@@ -149,27 +228,43 @@ class Builder:
         bias: Array | None,
         *,
         strides: Sequence[int],
-        pads: Sequence[tuple[int, int]],
+        pads: Pads,
         dilations: Sequence[int],
         groups: int,
     ) -> View:
-        """A convolution of x (1, channels, *space) with weight (outputs, channels / groups, *kernel)."""
-        outputs, per_group, *kernel = weight.shape
-        if x.shape[1] != per_group * groups or outputs % groups:
-            raise LipoptError(
-                f"layer '{name}': {x.shape[1]} channels do not fit weights of shape {weight.shape}, {groups} groups"
-            )
-        seen = windows(x.index[0], kernel, strides, pads, dilations)  # (channels, *out, *kernel)
-        out = seen.shape[1 : 1 + len(kernel)]
-        space, taps = prod(out), prod(kernel)
-        # (groups, positions, inputs of one output) and (groups, outputs of a group, inputs of one output)
-        places = seen.reshape(groups, per_group, space, taps).transpose(0, 2, 1, 3).reshape(groups, 1, space, -1)
-        values = weight.reshape(groups, outputs // groups, 1, per_group * taps)
-        shape = (groups, outputs // groups, space, per_group * taps)
-        columns, data = np.broadcast_to(places, shape).reshape(-1), np.broadcast_to(values, shape).reshape(-1)
-        matrix = _from_rows(columns, data, outputs * space, self.nodes[x.node].size)
-        shift = np.zeros(outputs) if bias is None else np.asarray(bias)
-        return self._view(self._affine(name, [(x.node, matrix)], np.repeat(shift, space)), (1, outputs, *out))
+        """x (batch, channels, *space) with weight (outputs, channels / groups, *kernel)."""
+        outputs = weight.shape[0]
+        size = self.nodes[x.node].size
+        matrix, out = _convolution_matrix(x.index, size, weight, strides, pads, dilations, groups)
+        shift = np.zeros(outputs) if bias is None else _real(bias)
+        shifts = np.tile(np.repeat(shift, prod(out)), x.shape[0])
+        return whole(self._affine(name, [(x.node, matrix)], shifts), (x.shape[0], outputs, *out))
+
+    def transposed_convolution(
+        self,
+        name: str,
+        x: View,
+        weight: Array,
+        bias: Array | None,
+        *,
+        strides: Sequence[int],
+        pads: Pads,
+        dilations: Sequence[int],
+        groups: int,
+        out: Sequence[int],
+    ) -> View:
+        """The transpose of the convolution from the space `out` with the same weight.
+
+        x is (batch, channels, *space), weight (channels, outputs / groups, *kernel)."""
+        batch, _, *space = x.shape
+        outputs = weight.shape[1] * groups
+        index = np.arange(batch * outputs * prod(out)).reshape(batch, outputs, *out)
+        matrix, _ = _convolution_matrix(index, index.size, weight, strides, pads, dilations, groups, positions=space)
+        source = self.materialize(f"{name}.input", x)
+        term = (source, sp.csr_array(matrix.T))
+        shift = np.zeros(outputs) if bias is None else _real(bias)
+        shifts = np.tile(np.repeat(shift, prod(out)), batch)
+        return whole(self._affine(name, [term], shifts), index.shape)
 
     def average_pool(
         self,
@@ -177,25 +272,112 @@ class Builder:
         x: View,
         kernel: Sequence[int],
         strides: Sequence[int],
-        pads: Sequence[tuple[int, int]],
-        count_pads: bool,
+        pads: Pads,
+        *,
+        dilations: Sequence[int] | None = None,
+        count_pads: bool = False,
         ceil: bool = False,
+        divisor: int | None = None,
     ) -> View:
         """Averages over windows; padding counts or not, what `ceil` adds beyond it never does."""
-        ones = [1] * len(kernel)
-        wide = _ceil_pads(x.shape[2:], kernel, strides, pads) if ceil else list(pads)
-        seen = windows(x.index[0], kernel, strides, wide, ones)
-        flat = seen.reshape(*seen.shape[: 1 + len(kernel)], -1)
-        if count_pads:
-            padded = np.pad(np.zeros(x.shape[2:], np.int64), list(pads))
-            extra = [(0, w[1] - p[1]) for w, p in zip(wide, pads, strict=True)]
-            inside = windows(np.pad(padded, extra, constant_values=-1)[None], kernel, strides, [(0, 0)] * len(kernel), ones)
-            counts = np.broadcast_to((inside >= 0).reshape(1, *flat.shape[1:-1], -1).sum(-1), flat.shape[:-1])
+        batch, channels, *space = x.shape
+        steps = [1] * len(kernel) if dilations is None else dilations
+        wide = ceil_pads(space, kernel, strides, pads, steps) if ceil else pads
+        beyond = [(0, w[1] - p[1]) for w, p in zip(wide, pads, strict=True)]
+        planes = x.index.reshape(-1, *space)
+        padding = ZERO if count_pads else OUTSIDE
+        padded = np.pad(planes, [(0, 0), *pads], constant_values=padding)
+        seen = windows(padded, kernel, strides, beyond, steps)
+        out = seen.shape[1 : 1 + len(kernel)]
+        flat = seen.reshape(-1, prod(kernel))
+        counts = (flat != OUTSIDE).sum(axis=1) if divisor is None else np.full(len(flat), divisor)
+        if (counts == 0).any():
+            raise LipoptError("a pooling window lies wholly in the padding")
+        data = np.repeat(1.0 / counts, prod(kernel))
+        matrix = _from_rows(flat, data, len(flat), self.nodes[x.node].size)
+        node = self._affine(name, [(x.node, matrix)], np.zeros(len(flat)))
+        return whole(node, (batch, channels, *out))
+
+    def adaptive_average_pool(self, name: str, x: View, sizes: Sequence[int]) -> View:
+        """Averages over windows that cut each of the last axes into so many parts."""
+        for size, axis in zip(sizes, range(len(x.shape) - len(sizes), len(x.shape)), strict=True):
+            weight = np.zeros((size, x.shape[axis]))
+            for k, part in enumerate(adaptive_windows(x.shape[axis], size)):
+                weight[k, part] = 1.0 / (part.stop - part.start)
+            x = self.along(name, x, axis, weight)
+        return x
+
+    def reduce(self, name: str, x: View, axes: Sequence[int], keep: bool, how: Reduction) -> View:
+        """A sum, mean, maximum or minimum over axes, which stay with length 1 if `keep`."""
+        gone = sorted({_axis(axis, len(x.shape)) for axis in axes})
+        kept = [axis for axis in range(len(x.shape)) if axis not in gone]
+        shape = [x.shape[axis] for axis in kept]
+        count = prod(x.shape[axis] for axis in gone)
+        if count == 0:
+            raise LipoptError("it reduces an empty tensor")
+        flat = x.moved(lambda i: i.transpose(*kept, *gone).reshape(*shape, count))
+        if how == "max":
+            result = self.maximum(name, self._materialized(name, flat))
+        elif how == "min":
+            negative = self.scale_shift(f"{name}.negative", flat, -1.0, 0.0)
+            result = self.scale_shift(name, self.maximum(name, negative), -1.0, 0.0)
         else:
-            counts = (flat >= 0).sum(-1)
-        data = np.repeat(1.0 / np.maximum(counts, 1).reshape(-1), flat.shape[-1])
-        matrix = _from_rows(flat.reshape(-1), data, prod(flat.shape[:-1]), self.nodes[x.node].size)
-        return self._view(self._affine(name, [(x.node, matrix)], np.zeros(matrix.shape[0])), (1, *flat.shape[:-1]))
+            weight = np.full((1, count), 1.0 / count if how == "mean" else 1.0)
+            result = self.linear(name, flat, weight, None).moved(lambda i: i[..., 0])
+        return result.moved(lambda i: np.expand_dims(i, tuple(gone))) if keep else result
+
+    # ---- moving entries
+
+    def choose(self, name: str, which: Array, options: Sequence[View | Array]) -> View:
+        """The tensor whose entry at a place is that of options[which] there; options broadcast."""
+        shape = which.shape
+        terms = []
+        moved = []
+        bias = np.zeros(shape)
+        for k, option in enumerate(options):
+            mask = which == k
+            if isinstance(option, View):
+                index = np.where(mask, np.broadcast_to(option.index, shape), ZERO)
+                moved.append(View(option.node, index))
+                terms.append(self._term(moved[-1]))
+            else:
+                values = np.broadcast_to(np.asarray(option, dtype=np.float64), shape)
+                bias[mask] = values[mask]
+        if len({x.node for x in moved}) == 1 and not bias.any():
+            indices = np.stack([x.index for x in moved])
+            return View(moved[0].node, indices.max(axis=0))  # elsewhere the others are ZERO
+        return whole(self._affine(name, terms, bias.reshape(-1)), shape)
+
+    def concatenate(self, name: str, parts: Sequence[View | Array], axis: int) -> View:
+        """Tensors and constants joined along an axis."""
+        labels = [np.full(part.shape, k) for k, part in enumerate(parts)]
+        which = np.concatenate(labels, axis=axis)
+        options: list[View | Array] = []
+        for k, part in enumerate(parts):
+            blanks = [np.full(other.shape, ZERO) for other in parts]
+            if isinstance(part, View):
+                blanks[k] = part.index
+                options.append(View(part.node, np.concatenate(blanks, axis=axis)))
+            else:
+                joined = [blank.astype(np.float64) for blank in blanks]
+                joined[k] = _real(part)
+                options.append(np.concatenate(joined, axis=axis))
+        return self.choose(name, which, options)
+
+    def pad(self, name: str, x: View, pads: Pads, mode: str, value: float) -> View:
+        """Padding in one of NumPy's modes; negative padding cuts."""
+        wide = [(max(before, 0), max(after, 0)) for before, after in pads]
+        cuts = tuple(slice(max(-p, 0), n - max(-q, 0)) for (p, q), n in zip(pads, x.shape, strict=True))
+        inside = x.moved(lambda i: i[cuts])
+        if mode != "constant":
+            return inside.moved(lambda i: np.pad(i, wide, mode=mode))  # type: ignore[call-overload]
+        result = inside.moved(lambda i: np.pad(i, wide, constant_values=ZERO))
+        if value == 0:
+            return result
+        which = np.pad(np.zeros(inside.shape, np.int64), wide, constant_values=1)
+        return self.choose(name, which, [result, np.asarray(value)])
+
+    # ---- maxima and activations
 
     def max_pool(
         self,
@@ -203,178 +385,177 @@ class Builder:
         x: View,
         kernel: Sequence[int],
         strides: Sequence[int],
-        pads: Sequence[tuple[int, int]],
+        pads: Pads,
         dilations: Sequence[int],
         ceil: bool = False,
     ) -> View:
         """Maxima over windows; padding is left out."""
-        wide = _ceil_pads(x.shape[2:], kernel, strides, pads, dilations) if ceil else list(pads)
-        x = self._view(self.materialize(f"{name}.input", x), x.shape)
-        seen = windows(x.index[0], kernel, strides, wide, dilations)
-        flat = seen.reshape(*seen.shape[: 1 + len(kernel)], -1)
-        if (flat < 0).all(axis=-1).any():
-            raise LipoptError(f"layer '{name}': a pooling window lies wholly in the padding")
-        return self.maximum(name, View(x.node, flat[None]))
+        batch, channels, *space = x.shape
+        wide = ceil_pads(space, kernel, strides, pads, dilations) if ceil else pads
+        x = self._materialized(name, x)
+        seen = windows(x.index.reshape(-1, *space), kernel, strides, wide, dilations)
+        out = seen.shape[1 : 1 + len(kernel)]
+        flat = seen.reshape(batch, channels, *out, prod(kernel))
+        if (flat == OUTSIDE).all(axis=-1).any():
+            raise LipoptError("a pooling window lies wholly in the padding")
+        return self.maximum(name, View(x.node, flat))
+
+    def adaptive_max_pool(self, name: str, x: View, sizes: Sequence[int]) -> View:
+        """Maxima over windows that cut each of the last axes into so many parts."""
+        for size, axis in zip(sizes, range(len(x.shape) - len(sizes), len(x.shape)), strict=True):
+            x = self._adaptive_maximum(name, x, axis, size)
+        return x
+
+    def _adaptive_maximum(self, name: str, x: View, axis: int, size: int) -> View:
+        """Maxima over windows that cut one axis into `size` parts."""
+        parts = adaptive_windows(x.shape[axis], size)
+        longest = max(part.stop - part.start for part in parts)
+        places = np.full((size, longest), x.shape[axis])  # one past the end, which is OUTSIDE
+        for k, part in enumerate(parts):
+            places[k, : part.stop - part.start] = np.arange(part.start, part.stop)
+        last = self._materialized(name, x).moved(lambda i: np.moveaxis(i, axis, -1))
+        beyond = [(0, 0)] * (len(x.shape) - 1) + [(0, 1)]
+        seen = last.moved(lambda i: np.pad(i, beyond, constant_values=OUTSIDE)[..., places])
+        return self.maximum(name, seen).moved(lambda i: np.moveaxis(i, -1, axis))
 
     def maximum(self, name: str, x: View) -> View:
-        """The maximum over the last axis, places of -1 left out: max(a, b) = b + relu(a - b), in rounds."""
-        k = 0
+        """The maximum over the last axis, without places that are OUTSIDE.
+
+        max(a, b) = b + relu(a - b) for pairs of entries, in rounds. No place may be ZERO."""
+        rounds = 0
         while (count := x.shape[-1]) > 1:
             half = count // 2
             a, b, rest = np.split(x.index, [half, 2 * half], axis=-1)
             both = (a >= 0) & (b >= 0)
-            gain = np.full(a.shape, -1)
-            gain[both] = np.arange(both.sum())
-            base = View(x.node, np.concatenate([np.where(b >= 0, b, a), rest], axis=-1))
+            one = np.where(b >= 0, b, a)  # b where both are there: what a exceeds it by is added
+            base = View(x.node, np.concatenate([one, rest], axis=-1))
             if both.any():
-                difference = self.add(f"{name}.difference{k}", [View(x.node, a[both]), View(x.node, b[both])], [1.0, -1.0])
-                relu = self.activation(f"{name}.relu{k}", difference, "relu")
-                step = View(relu.node, np.concatenate([gain, np.full(rest.shape, -1)], axis=-1))
-                larger = self.add(f"{name}.max{k}", [base, step], [1.0, 1.0])
-                base = View(larger.node, np.where(base.index < 0, -1, larger.index))
+                pairs = [View(x.node, a[both]), View(x.node, b[both])]
+                difference = self.add(f"{name}.difference{rounds}", pairs, [1.0, -1.0])
+                relu = self.activation(f"{name}.relu{rounds}", difference, "relu")
+                gain = np.full(base.shape, ZERO)
+                gain[..., :half][both] = np.arange(both.sum())
+                known = View(x.node, np.maximum(base.index, ZERO))
+                larger = self.add(f"{name}.max{rounds}", [known, View(relu.node, gain)], [1.0, 1.0])
+                base = View(larger.node, np.where(base.index < 0, OUTSIDE, larger.index))
             x = base
-            k += 1
+            rounds += 1
         return x.moved(lambda i: i[..., 0])
-
-    def reduce(self, name: str, x: View, axes: Sequence[int], keep: bool, how: str) -> View:
-        """The "mean", "sum" or "max" over some axes, which stay with length 1 if `keep`."""
-        axes = sorted(axis % len(x.shape) for axis in axes)
-        kept = [axis for axis in range(len(x.shape)) if axis not in axes]
-        flat = x.moved(lambda i: i.transpose(*kept, *axes).reshape(*(x.shape[axis] for axis in kept), -1))
-        if how == "max":
-            result = self.maximum(name, self._view(self.materialize(f"{name}.input", flat), flat.shape))
-        else:
-            weight = np.full((1, flat.shape[-1]), 1.0 / flat.shape[-1] if how == "mean" else 1.0)
-            result = self.linear(name, flat, weight, None).moved(lambda i: i[..., 0])
-        return result.moved(lambda i: np.expand_dims(i, tuple(axes))) if keep else result
 
     def larger(self, name: str, x: View, y: View | Array, largest: bool = True) -> View:
         """max(x, y) = y + relu(x - y), min(x, y) = x - relu(x - y); with a constant, a clip."""
         if isinstance(y, View):
-            gain = self.activation(f"{name}.relu", self.add(f"{name}.difference", [x, y], [1.0, -1.0]), "relu")
-            return self.add(name, [y if largest else x, gain], [1.0, 1.0 if largest else -1.0])
-        wide = x.moved(lambda i: np.broadcast_to(i, np.broadcast_shapes(x.shape, np.shape(y))))
+            difference = self.add(f"{name}.difference", [x, y], [1.0, -1.0])
+            gain = self.activation(f"{name}.relu", difference, "relu")
+            if largest:
+                return self.add(name, [y, gain], [1.0, 1.0])
+            return self.add(name, [x, gain], [1.0, -1.0])
+        shape = np.broadcast_shapes(x.shape, np.shape(y))
+        wide = x.moved(lambda i: np.broadcast_to(i, shape))
         return self.activation(name, wide, "clip", {"low" if largest else "high": y})
 
     def activation(self, name: str, x: View, kind: str, parameters: Mapping[str, Any] | None = None) -> View:
         """An elementwise activation; parameters that are arrays broadcast to the shape of x."""
         source = self.materialize(f"{name}.input", x)
-        arrays = {
-            key: float(np.reshape(p, ()))
-            if np.size(p) == 1
-            else np.broadcast_to(_real(p).astype(np.float64), x.shape).reshape(-1)
-            for key, p in (parameters or {}).items()
-        }
+        arrays: dict[str, Array | float] = {}
+        for key, value in (parameters or {}).items():
+            if np.size(value) == 1:
+                arrays[key] = float(np.reshape(value, ()))
+            else:
+                wide = np.broadcast_to(np.asarray(value, dtype=np.float64), x.shape)
+                arrays[key] = wide.reshape(-1)
         self.nodes.append(Activation(name, source, x.size, kind, arrays))
-        return self._view(len(self.nodes) - 1, x.shape)
+        return whole(len(self.nodes) - 1, x.shape)
 
-    def product(self, name: str, a: View, b: View) -> View:
-        """x * gate(x) where that is a known activation (SiLU, GELU, Mish, HardSwish); other products are errors."""
-        for x, gate in ((a, b), (b, a)):
-            if x.shape == gate.shape and (found := self._gated(name, x, gate)) is not None:
-                return found
-        raise LipoptError(
-            f"layer '{name}' multiplies two tensors that depend on the input; only x * gate(x) of SiLU, GELU, Mish and"
-            " HardSwish is supported (export GELU as one node: opset 20 or later)"
-        )
+    def log_sigmoid(self, name: str, x: View) -> View:
+        """log(sigmoid(x)) = -softplus(-x)."""
+        negative = self.scale_shift(f"{name}.negative", x, -1.0, 0.0)
+        softplus = self.activation(f"{name}.softplus", negative, "softplus")
+        return self.scale_shift(name, softplus, -1.0, 0.0)
 
-    def _gated(self, name: str, x: View, gate: View) -> View | None:
-        """alpha x * (beta act(gamma x + c) + delta), where act with these numbers makes a known activation."""
-        alpha, zero, base = self._unscaled(self.materialize(f"{name}.input", x))
-        beta, delta, inner = self._unscaled(self.materialize(f"{name}.gate", gate))
-        act = self.nodes[inner]
-        if zero != 0 or not isinstance(act, Activation):
-            return None
-        gamma, c, origin = self._unscaled(act.source)
-        p, before = act.parameters, self.nodes[origin]
-        kind: str | None = None
-        parameters: dict[str, float] = {}
-        factor = alpha * beta
-        if act.kind == "tanh" and isinstance(before, Activation) and before.kind == "softplus":
-            plain = (gamma, c, delta, before.parameters["beta"]) == (1, 0, 0, 1)
-            gamma, c, origin = self._unscaled(before.source)
-            kind = "mish" if plain and (gamma, c) == (1, 0) else None
-        elif act.kind == "sigmoid" and (c, delta) == (0, 0) and gamma > 0:
-            kind, parameters = "silu", {"beta": gamma}
-        elif act.kind == "erf" and c == 0 and delta == beta and gamma > 0:
-            kind, parameters, factor = "gelu", {"beta": gamma * np.sqrt(2)}, 2 * alpha * beta
-        elif act.kind == "hard_sigmoid" and (gamma, c, delta) == (1, 0, 0):
-            kind = "hard_swish" if np.isclose(p["alpha"], 1 / 6, rtol=1e-6) and p["beta"] == 0.5 else None
-        elif act.kind == "clip" and (gamma, c, delta, p["low"], p["high"]) == (1, 3, 0, 0, 6):
-            kind, factor = "hard_swish", 6 * alpha * beta
-        if kind is None or origin != base:
-            return None
-        result = self.activation(name, View(base, np.arange(x.size).reshape(x.shape)), kind, parameters)
-        return result if factor == 1 else self.scale_shift(f"{name}.scale", result, factor, 0.0)
-
-    def _unscaled(self, i: int) -> tuple[float, float, int]:
-        """Node i as scale * node + shift with the same two numbers for every entry, as far back as that goes."""
-        scale, shift = 1.0, 0.0
-        while isinstance(node := self.nodes[i], Affine) and len(node.sources) == 1:
-            matrix = sp.csr_array(node.matrices[0])
-            diagonal = matrix.diagonal()
-            uniform = matrix.shape[0] == matrix.shape[1] == matrix.nnz and (diagonal == diagonal[0]).all() and diagonal[0] != 0
-            if not uniform or (node.bias != node.bias[0]).any():
-                break
-            scale, shift, i = scale * float(diagonal[0]), shift + scale * float(node.bias[0]), node.sources[0]
-        return scale, shift, i
+    def soft_shrink(self, name: str, x: View, width: float) -> View:
+        """x - clip(x, -width, width)."""
+        if width < 0:
+            raise LipoptError(f"the width {width} of a soft shrink must not be negative")
+        clip = self.activation(f"{name}.clip", x, "clip", {"low": -width, "high": width})
+        return self.add(name, [x, clip], [1.0, -1.0])
 
 
-def windows(
-    index: Array, kernel: Sequence[int], strides: Sequence[int], pads: Sequence[tuple[int, int]], dilations: Sequence[int]
-) -> Array:
-    """The entries of `index` (channels, *space) under every window: (channels, *out, *kernel), -1 in the padding."""
-    d = len(kernel)
-    padded = np.pad(index, [(0, 0), *pads], constant_values=-1)
-    spans = [(k - 1) * step + 1 for k, step in zip(kernel, dilations, strict=True)]
-    if any(span > n for span, n in zip(spans, padded.shape[1:], strict=True)):
-        raise LipoptError(f"a window of {spans} does not fit an input of {padded.shape[1:]}")
-    seen = np.lib.stride_tricks.sliding_window_view(padded, spans, axis=tuple(range(1, d + 1)))
-    return seen[(slice(None), *(slice(None, None, s) for s in strides), *(slice(None, None, step) for step in dilations))]
+def adaptive_windows(n: int, size: int) -> list[slice]:
+    """The parts that adaptive pooling cuts n entries into; neighbours may share some."""
+    return [slice(k * n // size, -(-(k + 1) * n // size)) for k in range(size)]
 
 
-def _ceil_pads(
-    space: Sequence[int],
-    kernel: Sequence[int],
-    strides: Sequence[int],
-    pads: Sequence[tuple[int, int]],
-    dilations: Sequence[int] | None = None,
-) -> list[tuple[int, int]]:
-    """Padding that rounds the number of windows up; a last window must start inside the input or its left padding."""
-    result = []
-    for n, k, s, (left, right), step in zip(space, kernel, strides, pads, dilations or [1] * len(kernel), strict=True):
-        span = (k - 1) * step + 1
-        count = -(-(n + left + right - span) // s) + 1
-        if (count - 1) * s >= n + left:
-            count -= 1
-        result.append((left, max(right, (count - 1) * s + span - n - left)))
-    return result
+def _axis(axis: int, rank: int) -> int:
+    """An axis counted from the front."""
+    if not -rank <= axis < rank:
+        raise LipoptError(f"axis {axis} does not exist in a tensor with {rank} axes")
+    return axis % rank
 
 
 def _real(values: Any) -> Array:
+    """As float32 or float64."""
     array = np.asarray(values)
     return array if array.dtype in (np.float32, np.float64) else array.astype(np.float64)
 
 
-def _selection(flat: Array, size: int, factors: Array | None = None) -> sp.csr_array:
-    """The matrix whose row i is factors[i] at column flat[i]; a zero row where flat[i] is -1."""
-    kept = np.flatnonzero(flat >= 0)
-    data = np.ones(len(kept)) if factors is None else factors[kept]
-    return sp.csr_array((data, (kept, flat[kept])), shape=(len(flat), size))
+def _convolution_matrix(
+    index: Array,
+    size: int,
+    weight: Array,
+    strides: Sequence[int],
+    pads: Pads,
+    dilations: Sequence[int],
+    groups: int,
+    positions: Sequence[int] | None = None,
+) -> tuple[sp.csr_array, tuple[int, ...]]:
+    """The matrix of a convolution of places in a node of `size` entries, and its output space.
+
+    With `positions`, only so many first windows along each axis are taken."""
+    batch, channels, *space = index.shape
+    outputs, per_group, *kernel = weight.shape
+    if channels != per_group * groups or outputs % groups:
+        raise LipoptError(f"{channels} channels do not fit weights of shape {list(weight.shape)}, {groups} groups")
+    seen = windows(index.reshape(-1, *space), kernel, strides, pads, dilations)
+    if positions is not None:
+        seen = seen[(slice(None), *(slice(n) for n in positions))]
+    out = seen.shape[1 : 1 + len(kernel)]
+    taps = prod(kernel)
+    # For every image and group: positions x (inputs of one output), the same for all its outputs.
+    places = seen.reshape(batch, groups, per_group, prod(out), taps).transpose(0, 1, 3, 2, 4)
+    places = places.reshape(batch, groups, 1, prod(out), per_group * taps)
+    values = weight.reshape(1, groups, outputs // groups, 1, per_group * taps)
+    shape = (batch, groups, outputs // groups, prod(out), per_group * taps)
+    columns = np.broadcast_to(places, shape)
+    data = np.broadcast_to(values, shape)
+    return _from_rows(columns, data, batch * outputs * prod(out), size), out
 
 
 def _from_rows(columns: Array, data: Array, rows: int, size: int) -> sp.csr_array:
-    """A matrix from the columns and values of its rows, the same number in each; columns of -1 are left out."""
+    """A matrix from the columns and values of its rows, the same number in each.
+
+    Negative columns stand for no entry."""
+    columns = columns.reshape(rows, -1)
     keep = columns >= 0
-    starts = np.concatenate([[0], np.cumsum(keep.reshape(rows, -1).sum(axis=1))])
-    matrix = sp.csr_array((data[keep], columns[keep].astype(np.int32), starts), shape=(rows, size))
-    matrix.sum_duplicates()
+    starts = np.concatenate([[0], np.cumsum(keep.sum(axis=1))])
+    kept = columns[keep].astype(np.int32)
+    matrix = sp.csr_array((data.reshape(rows, -1)[keep], kept, starts), shape=(rows, size))
+    matrix.sort_indices()
+    if not matrix.has_canonical_format:
+        # An entry that stands at several places has the sum of their weights, in double precision.
+        matrix = matrix.astype(np.float64)
+        matrix.sum_duplicates()
     return matrix
+
+
+def _sources(node: Node) -> tuple[int, ...]:
+    return () if isinstance(node, Input) else node.sources
 
 
 def _renumbered(node: Node, place: Mapping[int, int]) -> Node:
     if isinstance(node, Affine):
-        return Affine(node.name, tuple(place[s] for s in node.sources), node.matrices, node.bias)
+        sources = tuple(place[s] for s in node.sources)
+        return Affine(node.name, sources, node.matrices, node.bias)
     if isinstance(node, Activation):
         return Activation(node.name, place[node.source], node.size, node.kind, node.parameters)
     return node

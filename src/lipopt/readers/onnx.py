@@ -1,501 +1,433 @@
-"""ONNX -> Network: the graph is walked once; constants are folded, tensors become views, every operator has a handler."""
+"""ONNX -> Network: the part of the graph between an input and an output is walked once.
+
+Constants are folded, tensors become views, every operator has a handler. What was built is then
+compared with the model, as ONNX's reference implementation evaluates it.
+"""
 
 from __future__ import annotations
 
 import gzip
-from collections.abc import Callable, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from hashlib import sha256
+from math import prod
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 import onnx
+import onnx.inliner
 from google.protobuf.message import DecodeError
 from onnx import TensorProto, helper, numpy_helper
+from onnx.external_data_helper import load_external_data_for_model
+from onnx.reference import ReferenceEvaluator
 
 from ..errors import LipoptError
-from ..network import Network
+from ..network import Network, Source
 from ..rounding import Array
-from .builder import Builder, View
+from .builder import Builder
+from .check import Original, check_against
+from .onnx_operators import HANDLERS, REFUSED, Step, Value
+from .onnx_original import evaluator
+from .views import View
 
-Value: TypeAlias = View | Array | None
-Handler: TypeAlias = Callable[["_Step"], Any]
-
-HANDLERS: dict[str, Handler] = {}
-REFUSED = {
-    "Softmax": "a Softmax output has no useful Lipschitz bound here; export the logits (drop the last layer)",
-    "LogSoftmax": "export the logits (drop the LogSoftmax layer)",
-    "ThresholdedRelu": "ThresholdedRelu jumps, so the network is not Lipschitz",
-    "Sign": "Sign jumps, so the network is not Lipschitz",
-}
+DOMAINS = ("", "ai.onnx")
+RANDOM = ("RandomNormal", "RandomUniform", "RandomNormalLike", "RandomUniformLike", "Multinomial", "Bernoulli")
+LOOPS = ("Loop", "Scan")
+TAILS = ("Softmax", "LogSoftmax", "Sigmoid")  # what `logits` cuts off
+MOST_NODES = 1_000_000  # nodes after functions are inlined; a few of them can stand for 2^100
+MOST_FOLDED = 2**28  # entries of a constant that is computed: 1 GB in single precision
 
 
-def read_onnx(path: Path) -> Network:
+@dataclass(frozen=True)
+class Part:
+    """Which part of a model is read: from one tensor to another, other inputs being fixed.
+
+    With `logits`, without a softmax, log-softmax or sigmoid that is the last layer."""
+
+    input: str | None = None
+    output: str | None = None
+    fixed: Mapping[str, Any] = field(default_factory=dict)
+    logits: bool = False
+
+
+def read_onnx(
+    path: Path,
+    *,
+    input: str | None = None,
+    output: str | None = None,
+    fixed: Mapping[str, Any] | None = None,
+    logits: bool = False,
+    check: bool = True,
+) -> Network:
     """The network in an .onnx or .onnx.gz file."""
     try:
-        if path.name.lower().endswith(".gz"):
-            model = onnx.load_from_string(gzip.decompress(path.read_bytes()))
-        else:
-            model = onnx.load(str(path))
-    except (DecodeError, OSError, EOFError, onnx.checker.ValidationError) as error:
-        raise LipoptError(f"{path} is not a readable ONNX file (truncated or corrupt?): {error}") from error
+        content = path.read_bytes()
+        compressed = path.name.lower().endswith(".gz")
+        model = onnx.load_from_string(gzip.decompress(content) if compressed else content)
+        beside = _external_files(model)
+        load_external_data_for_model(model, str(path.parent))
+    except (DecodeError, OSError, EOFError, ValueError, onnx.checker.ValidationError) as error:
+        text = f"{path} is not a readable ONNX file (truncated or corrupt?): {error}"
+        raise LipoptError(text) from error
     if not model.graph.node:
         raise LipoptError(f"{path} is not a readable ONNX model: its graph is empty")
-    return network_from_model(model)
+    part = Part(input, output, fixed or {}, logits)
+    network, words = read_model(model, part, check)
+    hashes = {path.name: sha256(content).hexdigest()}
+    for name in beside:
+        hashes[name] = sha256((path.parent / name).read_bytes()).hexdigest()
+    return replace(network, source=Source(hashes, words))
 
 
-def network_from_model(model: onnx.ModelProto) -> Network:
+def network_from_model(model: onnx.ModelProto, part: Part | None = None, check: bool = True) -> Network:
     """The network of a model in memory."""
-    if model.functions:
-        import onnx.inliner
+    return read_model(model, part or Part(), check)[0]
 
-        model = onnx.inliner.inline_local_functions(model)
-    graph = model.graph
-    values: dict[str, Value] = {"": None}
-    values.update({tensor.name: numpy_helper.to_array(tensor) for tensor in graph.initializer})
-    if graph.sparse_initializer:
-        raise LipoptError("the model has sparse initializers; export it with dense ones")
-    inputs = [i for i in graph.input if i.name not in values]
-    if len(inputs) != 1 or len(graph.output) != 1:
-        names = [i.name for i in inputs], [o.name for o in graph.output]
-        raise LipoptError(f"a network needs one input and one output; the model has inputs {names[0]}, outputs {names[1]}")
+
+def read_model(model: onnx.ModelProto, part: Part, check: bool) -> tuple[Network, str]:
+    """The network of a part of a model, and in words which part that is."""
+    graph = _Graph(_without_functions(model), part)
     builder = Builder()
-    values[inputs[0].name] = builder.input(*_input_shape(inputs[0]))
-    for node in _needed(graph):
-        results = _run(node, values, builder, model)
-        for name, value in zip(node.output, results, strict=False):
-            values[name] = value
-    output = values.get(graph.output[0].name)
+    values: dict[str, Value] = {"": None, **graph.constants}
+    values[graph.input] = builder.input(*graph.input_shape())
+    walk = _Walk(builder, graph.opset)
+    walk.run(graph.nodes, values)
+    output = values.get(graph.output)
     if not isinstance(output, View):
-        raise LipoptError(f"the output '{graph.output[0].name}' does not depend on the input")
-    return builder.network(output)
-
-
-def _needed(graph: onnx.GraphProto) -> list[onnx.NodeProto]:
-    """The nodes that the output depends on, in their order."""
-    wanted, kept = {graph.output[0].name}, []
-    for node in reversed(graph.node):
-        if wanted.intersection(node.output):
-            kept.append(node)
-            wanted.update(node.input)
-            wanted.update(name for attribute in node.attribute for inner in attribute.g.node for name in inner.input)
-    return kept[::-1]
-
-
-def _input_shape(value: Any) -> tuple[list[int], bool]:
-    """The shape of the input, and whether its first entry is a batch dimension; a symbolic batch is one."""
-    if not value.type.tensor_type.HasField("shape"):
-        raise LipoptError(f"input '{value.name}' has no shape; export the model with one")
-    dims = value.type.tensor_type.shape.dim
-    shape = [d.dim_value if d.HasField("dim_value") else 0 for d in dims]
-    batch = len(shape) > 1 and shape[0] <= 1
-    if batch:
-        shape[0] = 1
-    if not shape or any(n <= 0 for n in shape):
-        raise LipoptError(f"input '{value.name}' has shape {shape} with unknown sizes; export the model with fixed ones")
-    return shape, batch
-
-
-class _Step:
-    """One node of the ONNX graph at work: its inputs as views or constants, its attributes, the builder."""
-
-    def __init__(self, node: onnx.NodeProto, inputs: list[Value], builder: Builder, opset: int) -> None:
-        self.node, self.inputs, self.builder, self.opset = node, inputs, builder, opset
-        self.name = node.name or node.output[0]
-        self.attributes = {a.name: helper.get_attribute_value(a) for a in node.attribute}
-
-    def attribute(self, name: str, default: Any) -> Any:
-        value = self.attributes.get(name, default)
-        return value.decode() if isinstance(value, bytes) else value
-
-    def view(self, k: int = 0) -> View:
-        value = self.inputs[k]
-        if not isinstance(value, View):
-            raise LipoptError(f"input {k} must depend on the network's input")
-        return value
-
-    def constant(self, k: int, default: Any = None) -> Any:
-        value = self.inputs[k] if k < len(self.inputs) else None
-        if isinstance(value, View):
-            raise LipoptError(f"input {k} ('{self.node.input[k]}') must be a constant")
-        return default if value is None else value
-
-    def integers(self, attribute: str, k: int) -> list[int] | None:
-        """A list of integers that is an attribute in old opsets and an input in newer ones."""
-        value = self.attributes.get(attribute, self.constant(k))
-        return None if value is None else [int(v) for v in np.asarray(value).reshape(-1)]
-
-
-def _run(node: onnx.NodeProto, values: dict[str, Value], builder: Builder, model: onnx.ModelProto) -> Sequence[Value]:
-    label = f"node '{node.name or node.output[0]}' ({node.op_type})"
-    missing = [name for name in node.input if name not in values]
-    if missing:
-        raise LipoptError(f"{label} reads '{missing[0]}', which nothing computes")
-    inputs = [values[name] for name in node.input]
-    if not any(isinstance(value, View) for value in inputs):
-        return _fold(node, inputs, model, label)
-    if node.op_type in REFUSED:
-        raise LipoptError(f"{label} is not supported: {REFUSED[node.op_type]}")
-    if node.op_type not in HANDLERS or node.domain not in ("", "ai.onnx"):
-        raise LipoptError(
-            f"{label} is not supported; rewrite the model without it, or cut the model before it."
-            f" Supported: {', '.join(sorted(HANDLERS))}"
-        )
-    opset = max((o.version for o in model.opset_import if o.domain in ("", "ai.onnx")), default=1)
-    try:
-        result = HANDLERS[node.op_type](_Step(node, inputs, builder, opset))
-    except (LipoptError, ValueError, IndexError, TypeError, KeyError) as error:
-        raise LipoptError(f"{label}: {error}") from error
-    return result if isinstance(result, list) else [result]
-
-
-def _fold(node: onnx.NodeProto, inputs: list[Value], model: onnx.ModelProto, label: str) -> Sequence[Value]:
-    """A node with constant inputs, computed by ONNX's own reference implementation."""
-    from onnx.reference import ReferenceEvaluator
-
-    feeds = {name: value for name, value in zip(node.input, inputs, strict=True) if name}
-    declared = [helper.make_tensor_value_info(name, TensorProto.UNDEFINED, None) for name in feeds]
-    results = [helper.make_tensor_value_info(name, TensorProto.UNDEFINED, None) for name in node.output if name]
-    part = helper.make_model(helper.make_graph([node], "constant", declared, results), opset_imports=model.opset_import)
-    try:
-        outputs = iter(ReferenceEvaluator(part).run(None, feeds))
-    except Exception as error:  # the reference implementation raises all kinds
-        raise LipoptError(f"{label} has constant inputs and cannot be computed: {error}") from error
-    return [np.asarray(next(outputs)) if name else None for name in node.output]
-
-
-def _handles(*names: str) -> Callable[[Handler], Handler]:
-    def add(handler: Handler) -> Handler:
-        HANDLERS.update(dict.fromkeys(names, handler))
-        return handler
-
-    return add
-
-
-# ---- linear maps
-
-
-@_handles("Gemm")
-def _gemm(step: _Step) -> View:
-    x, weight = step.view(0), np.asarray(step.constant(1))
-    if step.attribute("transA", 0):
-        x = x.moved(np.transpose)
-    weight = weight if step.attribute("transB", 0) else weight.T
-    alpha, beta = step.attribute("alpha", 1.0), step.attribute("beta", 1.0)
-    bias = step.constant(2)
-    weight = weight if alpha == 1 else weight.astype(np.float64) * alpha
-    if bias is not None and beta != 1:
-        bias = np.asarray(bias, dtype=np.float64) * beta
-    if bias is not None and np.ndim(bias) > 1 and np.shape(bias)[0] > 1:
-        return step.builder.scale_shift(step.name, step.builder.linear(step.name, x, weight, None), 1.0, bias)
-    return step.builder.linear(step.name, x, weight, None if bias is None else np.reshape(bias, -1))
-
-
-@_handles("MatMul")
-def _matmul(step: _Step) -> View:
-    a, b = step.inputs
-    if isinstance(a, View) and isinstance(b, View):
-        raise LipoptError("it multiplies two tensors that depend on the input (attention?), which is not supported")
-    weight = np.asarray(b if isinstance(a, View) else a)
-    if weight.ndim == 1:
-        weight = weight[:, None] if isinstance(a, View) else weight[None]
-        squeeze = True
-    else:
-        squeeze = False
-    if weight.ndim > 2 and all(n == 1 for n in weight.shape[:-2]):
-        weight = weight.reshape(weight.shape[-2:])
-    if weight.ndim != 2:
-        raise LipoptError(f"a constant of shape {weight.shape} is not a matrix; stacks of matrices are not supported")
-    if isinstance(a, View):
-        result = step.builder.linear(step.name, a, weight.T, None)
-        return result.moved(lambda i: i[..., 0]) if squeeze else result
-    x = step.view(1)
-    flat = x.shape[0:1] == x.shape
-    column = x.moved(lambda i: i[:, None]) if flat else x
-    result = step.builder.linear(step.name, column.moved(lambda i: np.swapaxes(i, -1, -2)), weight, None)
-    result = result.moved(lambda i: np.swapaxes(i, -1, -2))
-    result = result.moved(lambda i: i[..., 0]) if flat else result
-    return result.moved(lambda i: i[..., 0, :]) if squeeze and not flat else result
-
-
-@_handles("Add", "Sub", "Sum")
-def _sum(step: _Step) -> View:
-    signs = [1.0] + [-1.0 if step.node.op_type == "Sub" else 1.0] * (len(step.inputs) - 1)
-    views = [(x, s) for x, s in zip(step.inputs, signs, strict=True) if isinstance(x, View)]
-    constants = [s * np.asarray(x) for x, s in zip(step.inputs, signs, strict=True) if not isinstance(x, View)]
-    if len(views) == 1:
-        x, sign = views[0]
-        return step.builder.scale_shift(step.name, x, sign, sum(constants[1:], constants[0]) if constants else 0.0)
-    total = step.builder.add(step.name, [x for x, _ in views], [s for _, s in views])
-    return step.builder.scale_shift(step.name, total, 1.0, sum(constants[1:], constants[0])) if constants else total
-
-
-@_handles("Mul", "Div")
-def _mul(step: _Step) -> View:
-    a, b = step.inputs
-    if isinstance(a, View) and isinstance(b, View):
-        if step.node.op_type == "Div":
-            raise LipoptError("it divides by a tensor that depends on the input, which is not supported")
-        return step.builder.product(step.name, a, b)
-    if step.node.op_type == "Mul":
-        x, factor = (a, b) if isinstance(a, View) else (b, a)
-        assert isinstance(x, View)
-        return step.builder.scale_shift(step.name, x, np.asarray(factor), 0.0)
-    divisor = np.asarray(step.constant(1), dtype=np.float64)
-    if (divisor == 0).any():
-        raise LipoptError("it divides by zero")
-    return step.builder.scale_shift(step.name, step.view(0), 1.0 / divisor, 0.0)
-
-
-@_handles("Neg")
-def _neg(step: _Step) -> View:
-    return step.builder.scale_shift(step.name, step.view(), -1.0, 0.0)
-
-
-@_handles("BatchNormalization")
-def _batch_normalization(step: _Step) -> View:
-    x = step.view()
-    if step.attribute("training_mode", 0):
-        raise LipoptError("it is in training mode; export the model in evaluation mode")
-    scale, shift, mean, variance = (np.asarray(step.constant(k), dtype=np.float64) for k in range(1, 5))
-    factor = scale / np.sqrt(variance + step.attribute("epsilon", 1e-5))
-    along = (-1,) + (1,) * (len(x.shape) - 2)
-    return step.builder.scale_shift(step.name, x, factor.reshape(along), (shift - mean * factor).reshape(along))
-
-
-def _pads(step: _Step, x: View, kernel: Sequence[int], strides: Sequence[int], dilations: Sequence[int]) -> list[tuple[int, int]]:
-    auto = step.attribute("auto_pad", "NOTSET")
-    d = len(kernel)
-    if auto in ("SAME_UPPER", "SAME_LOWER"):
-        pads = []
-        for n, k, s, step_size in zip(x.shape[2:], kernel, strides, dilations, strict=True):
-            total = max((-(-n // s) - 1) * s + (k - 1) * step_size + 1 - n, 0)
-            small, large = total // 2, total - total // 2
-            pads.append((small, large) if auto == "SAME_UPPER" else (large, small))
-        return pads
-    flat = [0] * (2 * d) if auto == "VALID" else list(step.attribute("pads", [0] * (2 * d)))
-    if len(flat) != 2 * d or any(p < 0 for p in flat):
-        raise LipoptError(f"pads {flat} are not {2 * d} numbers >= 0")
-    return list(zip(flat[:d], flat[d:], strict=True))
-
-
-@_handles("Conv")
-def _conv(step: _Step) -> View:
-    x, weight = step.view(), np.asarray(step.constant(1))
-    d = weight.ndim - 2
-    strides, dilations = step.attribute("strides", [1] * d), step.attribute("dilations", [1] * d)
-    pads = _pads(step, x, weight.shape[2:], strides, dilations)
-    groups = step.attribute("group", 1)
-    bias = step.constant(2)
-    return step.builder.convolution(step.name, x, weight, bias, strides=strides, pads=pads, dilations=dilations, groups=groups)
-
-
-def _pool_settings(step: _Step) -> tuple[View, list[int], list[int], list[tuple[int, int]], list[int], bool]:
-    x = step.view()
-    kernel = list(step.attribute("kernel_shape", []))
-    strides = list(step.attribute("strides", [1] * len(kernel)))
-    dilations = list(step.attribute("dilations", [1] * len(kernel)))
-    return x, kernel, strides, _pads(step, x, kernel, strides, dilations), dilations, bool(step.attribute("ceil_mode", 0))
-
-
-@_handles("AveragePool")
-def _average_pool(step: _Step) -> View:
-    x, kernel, strides, pads, dilations, ceil = _pool_settings(step)
-    if any(d != 1 for d in dilations):
-        raise LipoptError("dilated average pooling is not supported")
-    counts = bool(step.attribute("count_include_pad", 0))
-    return step.builder.average_pool(step.name, x, kernel, strides, pads, counts, ceil)
-
-
-@_handles("MaxPool")
-def _max_pool(step: _Step) -> View:
-    x, kernel, strides, pads, dilations, ceil = _pool_settings(step)
-    return step.builder.max_pool(step.name, x, kernel, strides, pads, dilations, ceil)
-
-
-@_handles("GlobalAveragePool", "GlobalMaxPool")
-def _global_pool(step: _Step) -> View:
-    x = step.view()
-    kernel = x.shape[2:]
-    ones, none = [1] * len(kernel), [(0, 0)] * len(kernel)
-    if step.node.op_type == "GlobalMaxPool":
-        return step.builder.max_pool(step.name, x, kernel, ones, none, ones)
-    return step.builder.average_pool(step.name, x, kernel, ones, none, False)
-
-
-@_handles("ReduceMean", "ReduceSum", "ReduceMax")
-def _reduce(step: _Step) -> View:
-    x = step.view()
-    axes = step.integers("axes", 1)
-    if axes is None:
-        if step.attribute("noop_with_empty_axes", 0):
-            return x
-        axes = list(range(len(x.shape)))
-    return step.builder.reduce(step.name, x, axes, bool(step.attribute("keepdims", 1)), step.node.op_type[6:].lower())
-
-
-# ---- moving entries
-
-
-@_handles("Identity", "Dropout")
-def _identity(step: _Step) -> list[Value]:
-    return [step.view(), None]
-
-
-@_handles("Cast")
-def _cast(step: _Step) -> View:
-    if step.attribute("to", 0) not in (TensorProto.FLOAT, TensorProto.DOUBLE):
-        raise LipoptError("a cast to anything but float32 or float64 rounds its input; remove it")
-    return step.view()
-
-
-@_handles("Shape")
-def _shape(step: _Step) -> Array:
-    shape = np.array(step.view().shape, dtype=np.int64)
-    return shape[slice(step.attribute("start", 0), step.attribute("end", None))]
-
-
-@_handles("Flatten")
-def _flatten(step: _Step) -> View:
-    x = step.view()
-    axis = step.attribute("axis", 1) % (len(x.shape) + 1) if step.attribute("axis", 1) < 0 else step.attribute("axis", 1)
-    return x.moved(lambda i: i.reshape(int(np.prod(i.shape[:axis])), -1))
-
-
-@_handles("Reshape")
-def _reshape(step: _Step) -> View:
-    x = step.view()
-    shape = step.integers("shape", 1) or []
-    if not step.attribute("allowzero", 0):
-        shape = [x.shape[k] if n == 0 else n for k, n in enumerate(shape)]
-    return x.moved(lambda i: i.reshape(shape))
-
-
-@_handles("Squeeze", "Unsqueeze")
-def _squeeze(step: _Step) -> View:
-    axes = step.integers("axes", 1)
-    if step.node.op_type == "Unsqueeze":
-        return step.view().moved(lambda i: np.expand_dims(i, tuple(axes or ())))
-    return step.view().moved(lambda i: np.squeeze(i, None if axes is None else tuple(axes)))
-
-
-@_handles("Transpose")
-def _transpose(step: _Step) -> View:
-    return step.view().moved(lambda i: np.transpose(i, step.attribute("perm", None)))
-
-
-@_handles("Expand")
-def _expand(step: _Step) -> View:
-    shape = step.integers("shape", 1) or []
-    return step.view().moved(lambda i: np.broadcast_to(i, np.broadcast_shapes(i.shape, tuple(shape))))
-
-
-@_handles("Pad")
-def _pad(step: _Step) -> View:
-    x = step.view()
-    flat = step.integers("pads", 1) or []
-    value = step.attributes.get("value", step.constant(2, 0.0))
-    if step.attribute("mode", "constant") != "constant" or np.any(np.asarray(value) != 0):
-        raise LipoptError("only padding with zeros is supported")
-    axes = [axis % len(x.shape) for axis in step.integers("axes", 3) or range(len(x.shape))]
-    pads = [(0, 0)] * len(x.shape)
-    for k, axis in enumerate(axes):
-        pads[axis] = (flat[k], flat[len(axes) + k])
-    if any(p < 0 for pair in pads for p in pair):
-        raise LipoptError("negative padding is not supported; use Slice")
-    return x.moved(lambda i: np.pad(i, pads, constant_values=-1))
-
-
-@_handles("Concat")
-def _concat(step: _Step) -> View:
-    parts = [x if isinstance(x, View) else np.asarray(x) for x in step.inputs]
-    return step.builder.concatenate(step.name, parts, step.attribute("axis", 1))
-
-
-@_handles("Slice")
-def _slice(step: _Step) -> View:
-    x = step.view()
-    starts, ends = step.integers("starts", 1) or [], step.integers("ends", 2) or []
-    axes = step.integers("axes", 3) or list(range(len(starts)))
-    steps = step.integers("steps", 4) or [1] * len(starts)
-    cut = [slice(None)] * len(x.shape)
-    for start, end, axis, stride in zip(starts, ends, axes, steps, strict=True):
-        below_zero = stride < 0 and end < -x.shape[axis]
-        cut[axis] = slice(start, None if below_zero else end, stride)
-    return x.moved(lambda i: i[tuple(cut)])
-
-
-@_handles("Split")
-def _split(step: _Step) -> list[View]:
-    x, axis = step.view(), step.attribute("axis", 0)
-    sizes = step.integers("split", 1)
-    count = step.attribute("num_outputs", len(step.node.output))
-    width = -(-x.shape[axis] // count)
-    cuts = np.cumsum(sizes)[:-1] if sizes else np.arange(1, count) * width
-    return [View(x.node, part) for part in np.split(x.index, cuts, axis=axis)]
-
-
-@_handles("Gather")
-def _gather(step: _Step) -> View:
-    return step.view().moved(lambda i: np.take(i, np.asarray(step.constant(1)), axis=step.attribute("axis", 0)))
-
-
-# ---- activations
-
-
-def _activation(kind: str, **names: tuple[str, float]) -> Handler:
-    """A handler for an activation whose parameters are attributes with defaults."""
-
-    def handle(step: _Step) -> View:
-        parameters = {ours: step.attribute(theirs, default) for ours, (theirs, default) in names.items()}
-        return step.builder.activation(step.name, step.view(), kind, parameters)
-
-    return handle
-
-
-HANDLERS.update(
-    {
-        "Relu": _activation("relu"),
-        "Abs": _activation("abs"),
-        "LeakyRelu": _activation("leaky_relu", alpha=("alpha", 0.01)),
-        "Elu": _activation("elu", alpha=("alpha", 1.0)),
-        "Selu": _activation("selu", alpha=("alpha", 1.67326319217681884765625), gamma=("gamma", 1.05070102214813232421875)),
-        "Celu": _activation("celu", alpha=("alpha", 1.0)),
-        "Softplus": _activation("softplus"),
-        "Softsign": _activation("softsign"),
-        "Sigmoid": _activation("sigmoid"),
-        "Tanh": _activation("tanh"),
-        "Erf": _activation("erf"),
-        "HardSigmoid": _activation("hard_sigmoid", alpha=("alpha", 0.2), beta=("beta", 0.5)),
-        "HardSwish": _activation("hard_swish"),
-        "Mish": _activation("mish"),
-        "Swish": _activation("silu", beta=("alpha", 1.0)),
-    }
-)
-
-
-@_handles("Gelu")
-def _gelu(step: _Step) -> View:
-    kind = "gelu_tanh" if step.attribute("approximate", "none") == "tanh" else "gelu"
-    return step.builder.activation(step.name, step.view(), kind)
-
-
-@_handles("PRelu")
-def _prelu(step: _Step) -> View:
-    return step.builder.activation(step.name, step.view(), "leaky_relu", {"alpha": np.asarray(step.constant(1))})
-
-
-@_handles("Clip")
-def _clip(step: _Step) -> View:
-    low = step.attributes.get("min", step.constant(1, -np.inf))
-    high = step.attributes.get("max", step.constant(2, np.inf))
-    return step.builder.activation(step.name, step.view(), "clip", {"low": low, "high": high})
-
-
-@_handles("Max", "Min")
-def _max(step: _Step) -> View:
-    result = next(x for x in step.inputs if isinstance(x, View))
-    for other in (x for x in step.inputs if x is not result):
-        result = step.builder.larger(
-            step.name, result, other if isinstance(other, View) else np.asarray(other), step.node.op_type == "Max"
-        )
-    return result
+        raise LipoptError(f"the output '{graph.output}' does not depend on the input")
+    if check:
+        tensors: dict[str, View] = {}
+        for name in (name for node in graph.nodes for name in node.output):
+            value = values.get(name)
+            if isinstance(value, View):
+                tensors[name] = value
+        check_against(graph.original(list(tensors)), builder.nodes, tensors, graph.describe)
+    return builder.network(output), graph.words
+
+
+class _Graph:
+    """The part of a model's graph that computes the output from the input, in order."""
+
+    def __init__(self, model: onnx.ModelProto, part: Part) -> None:
+        graph = model.graph
+        if graph.sparse_initializer:
+            raise LipoptError("the model has sparse initializers; export it with dense ones")
+        self.model = model
+        self.opset = _opset(model)
+        self.producers = _producers(graph)
+        self.constants: dict[str, Array] = {}
+        for tensor in graph.initializer:
+            self.constants[tensor.name] = numpy_helper.to_array(tensor)
+        self.output, self.words = self._goal(part)
+        declared = {value.name: value for value in graph.input}
+        self.inputs = {name: v for name, v in declared.items() if name not in self.constants}
+        for name, value in part.fixed.items():
+            self.constants[name] = self._fixed(name, value)
+        self.input = self._start(part)
+        self.constants.pop(self.input, None)
+        self.nodes = self._ordered()
+
+    def _goal(self, part: Part) -> tuple[str, str]:
+        """The name of the output, and in words what was cut off."""
+        names = [value.name for value in self.model.graph.output]
+        words = [] if part.output is None else [f"output '{part.output}'"]
+        if part.input is not None:
+            words.insert(0, f"input '{part.input}'")
+        words += [f"'{name}' fixed" for name in part.fixed]
+        if part.output is None and len(names) != 1:
+            raise LipoptError(
+                f"the model has {len(names)} outputs: {', '.join(names)}; choose one with output=NAME (--output NAME)"
+            )
+        output = names[0] if part.output is None else part.output
+        if output not in self.producers and output not in [v.name for v in self.model.graph.input]:
+            raise LipoptError(f"the model has no tensor '{output}'; its outputs are {', '.join(names)}")
+        if part.logits:
+            last = self.producers.get(output)
+            if last is None or last.op_type not in TAILS:
+                kind = "an input" if last is None else last.op_type
+                raise LipoptError(
+                    f"there is nothing to cut off: the output '{output}' comes from {kind}, not from"
+                    " a softmax, log-softmax or sigmoid"
+                )
+            output = last.input[0]
+            words.append(f"without the {last.op_type} at its end")
+        return output, ", ".join(words)
+
+    def _fixed(self, name: str, value: Any) -> Array:
+        """The value of an input that is held fixed, in the shape and type that the model wants."""
+        if name not in self.inputs:
+            raise LipoptError(f"'{name}' cannot be fixed: the model's inputs are {', '.join(self.inputs)}")
+        wanted = self.inputs[name].type.tensor_type
+        kind = helper.tensor_dtype_to_np_dtype(wanted.elem_type)
+        shape = [d.dim_value or 1 for d in wanted.shape.dim]
+        array = np.asarray(value, dtype=kind)
+        if array.size not in (1, prod(shape)):
+            raise LipoptError(f"the input '{name}' has shape {shape}, its value {list(array.shape)}")
+        if array.dtype.kind == "f" and not np.isfinite(array).all():
+            raise LipoptError(f"the value of input '{name}' has entries that are NaN or infinite")
+        return np.broadcast_to(array.reshape(shape if array.size > 1 else [1] * len(shape)), shape)
+
+    def _start(self, part: Part) -> str:
+        """The name of the input."""
+        if part.input is not None:
+            if part.input not in self.inputs and part.input not in self.producers:
+                raise LipoptError(f"the model has no tensor '{part.input}'; its inputs are {', '.join(self.inputs)}")
+            return part.input
+        needed = set(self._needed_names())
+        free = [n for n in self.inputs if n in needed and n not in self.constants]
+        if not free:
+            raise LipoptError(f"the output '{self.output}' does not depend on the input")
+        if len(free) > 1:
+            raise LipoptError(
+                f"the model has {len(free)} inputs: {', '.join(free)}; choose one with input=NAME"
+                " (--input NAME) and fix the others with fixed={NAME: value} (--fix NAME=VALUE)"
+            )
+        return free[0]
+
+    def _needed_names(self) -> Iterator[str]:
+        """The names of the tensors that the output depends on."""
+        seen = {self.output}
+        waiting = [self.output]
+        while waiting:
+            name = waiting.pop()
+            yield name
+            if name in self.producers:
+                found = [n for n in _reads(self.producers[name]) if n not in seen]
+                seen.update(found)
+                waiting.extend(found)
+
+    def _ordered(self) -> list[onnx.NodeProto]:
+        """The nodes that the output depends on, each after those it reads, whatever their order."""
+        order: list[onnx.NodeProto] = []
+        known = {"", self.input, *self.constants}
+        entered: set[str] = set()
+        waiting = [self.output]
+        while waiting:
+            name = waiting[-1]
+            if name in known:
+                waiting.pop()
+                continue
+            if name not in self.producers:
+                raise self._missing(name)
+            node = self.producers[name]
+            unknown = [n for n in _reads(node) if n not in known]
+            if unknown and name in entered:
+                raise LipoptError(f"the graph is not acyclic: '{name}' depends on itself")
+            entered.add(name)
+            if unknown:
+                waiting.extend(unknown)
+            else:
+                order.append(node)
+                known.update(node.output)
+                waiting.pop()
+        return order
+
+    def _missing(self, name: str) -> LipoptError:
+        if name in self.inputs:
+            return LipoptError(
+                f"the output '{self.output}' also depends on the input '{name}'; give it a value"
+                f" with fixed={{'{name}': value}} (--fix {name}=VALUE)"
+            )
+        return LipoptError(f"the tensor '{name}' is read, but no node, input or constant has it")
+
+    def input_shape(self) -> tuple[list[int], bool]:
+        """The shape of the input, and whether its first entry is a batch dimension.
+
+        A first entry that is 1 or symbolic is; a larger one is a part of the input."""
+        kind = self._input_info().type.tensor_type
+        if not kind.HasField("shape"):
+            raise LipoptError(f"input '{self.input}' has no shape; export the model with one")
+        if kind.elem_type not in (TensorProto.FLOAT, TensorProto.DOUBLE, TensorProto.FLOAT16):
+            name = TensorProto.DataType.Name(kind.elem_type).lower()
+            raise LipoptError(f"input '{self.input}' holds {name}, not floating-point numbers")
+        shape = [d.dim_value if d.HasField("dim_value") else 0 for d in kind.shape.dim]
+        batch = len(shape) > 1 and shape[0] <= 1
+        if batch:
+            shape[0] = 1
+        if not shape or any(n <= 0 for n in shape):
+            raise LipoptError(f"input '{self.input}' has shape {shape} with unknown sizes; export the model with fixed ones")
+        return shape, batch
+
+    def _input_info(self) -> Any:
+        """The declaration of the input: type and shape."""
+        if self.input in self.inputs:
+            return self.inputs[self.input]
+        inferred = onnx.shape_inference.infer_shapes(self.model)
+        for value in inferred.graph.value_info:
+            if value.name == self.input:
+                return value
+        raise LipoptError(f"the shape of the tensor '{self.input}' is not known; choose another input")
+
+    def describe(self, name: str) -> str:
+        """The node that computes a tensor."""
+        return _label(self.producers[name])
+
+    def original(self, names: Sequence[str]) -> Original:
+        """The model itself: a flat input -> the named tensors."""
+        shape, _ = self.input_shape()
+        kind = helper.tensor_dtype_to_np_dtype(self._input_info().type.tensor_type.elem_type)
+        read = {name for node in self.nodes for name in _reads(node)}
+        constants = []
+        for name, array in self.constants.items():
+            if name in read:
+                constants.append(numpy_helper.from_array(np.array(array, order="C"), name))
+        element = helper.np_dtype_to_tensor_dtype(kind)
+        start = helper.make_tensor_value_info(self.input, element, shape)
+        ends = [onnx.ValueInfoProto(name=name) for name in names]
+        graph = helper.make_graph(self.nodes, "part", [start], ends, constants)
+        opsets = self.model.opset_import
+        evaluate = evaluator(helper.make_model(graph, opset_imports=opsets, ir_version=self.model.ir_version))
+        return lambda point: evaluate({self.input: point.reshape(shape).astype(kind)})
+
+
+class _Walk:
+    """Nodes of a graph turned into nodes of a network, one after the other."""
+
+    def __init__(self, builder: Builder, opset: int) -> None:
+        self.builder = builder
+        self.opset = opset
+
+    def run(self, nodes: Sequence[onnx.NodeProto], values: dict[str, Value]) -> None:
+        """Compute what the nodes compute; `values` holds what is known, by name."""
+        for node in nodes:
+            inputs = [values[name] for name in node.input]
+            names = [name for name in node.output if name]
+            results = self._compute(node, inputs, values)
+            if len(results) < len(names):
+                # Nothing reads the mask of a Dropout or the places of a MaxPool, as a rule.
+                names = names[: len(results)]
+            values.update(zip(names, results, strict=True))
+
+    def _compute(self, node: onnx.NodeProto, inputs: list[Value], values: dict[str, Value]) -> Sequence[Value]:
+        label = _label(node)
+        if node.op_type in RANDOM:
+            raise LipoptError(f"{label} is random; export the model in evaluation mode")
+        if node.op_type == "If" and not isinstance(inputs[0], View):
+            return self._branch(node, bool(np.all(inputs[0])), values)
+        depends = any(isinstance(values.get(name), View) for name in _reads(node))
+        if not depends and node.op_type not in LOOPS:
+            return self._folded(node, values, label)
+        if node.op_type in REFUSED:
+            raise LipoptError(f"{label} is not supported: {REFUSED[node.op_type]}")
+        if node.op_type not in HANDLERS or node.domain not in DOMAINS:
+            raise LipoptError(
+                f"{label} is not supported; rewrite the model without it, or cut the graph before it"
+                f" (output=NAME). Supported: {', '.join(sorted(HANDLERS))}"
+            )
+        try:
+            result = HANDLERS[node.op_type](Step(node, inputs, self.builder, self.opset))
+        except (LipoptError, ValueError, IndexError, TypeError, KeyError) as error:
+            raise LipoptError(f"{label}: {error}") from error
+        return result if isinstance(result, list) else [result]  # type: ignore[list-item]
+
+    def _branch(self, node: onnx.NodeProto, condition: bool, values: dict[str, Value]) -> Sequence[Value]:
+        """The branch of an If whose condition is known."""
+        wanted = "then_branch" if condition else "else_branch"
+        branch = next(a.g for a in node.attribute if a.name == wanted)
+        inner = dict(values)
+        for tensor in branch.initializer:
+            inner[tensor.name] = numpy_helper.to_array(tensor)
+        self.run(branch.node, inner)
+        return [inner[value.name] for value in branch.output]
+
+    def _folded(self, node: onnx.NodeProto, values: dict[str, Value], label: str) -> Sequence[Value]:
+        """A node with constant inputs, computed by ONNX's own reference implementation."""
+        feeds = {name: values[name] for name in _reads(node) if name}
+        _check_size(node, feeds, label)
+        names = [name for name in node.output if name]
+        starts = [helper.make_tensor_value_info(n, TensorProto.UNDEFINED, None) for n in feeds]
+        ends = [helper.make_tensor_value_info(n, TensorProto.UNDEFINED, None) for n in names]
+        graph = helper.make_graph([node], "constant", starts, ends)
+        opsets = [helper.make_opsetid("", self.opset)]
+        try:
+            model = helper.make_model(graph, opset_imports=opsets)
+            outputs = ReferenceEvaluator(model).run(None, feeds)
+        except Exception as error:  # the reference implementation raises all kinds
+            raise LipoptError(f"{label} has constant inputs and cannot be computed: {error}") from error
+        return [np.asarray(output) for output in outputs]
+
+
+def _label(node: onnx.NodeProto) -> str:
+    return f"node '{node.name or node.output[0]}' ({node.op_type})"
+
+
+def _opset(model: onnx.ModelProto) -> int:
+    return max((o.version for o in model.opset_import if o.domain in DOMAINS), default=1)
+
+
+def _reads(node: onnx.NodeProto) -> list[str]:
+    """The names that a node reads, also inside its branches."""
+    names = [name for name in node.input if name]
+    for attribute in node.attribute:
+        inside = {tensor.name for tensor in attribute.g.initializer}
+        inside.update(value.name for value in attribute.g.input)
+        for inner in attribute.g.node:
+            names += [name for name in _reads(inner) if name not in inside]
+            inside.update(inner.output)
+    return names
+
+
+def _producers(graph: onnx.GraphProto) -> dict[str, onnx.NodeProto]:
+    """The node that computes each tensor."""
+    taken = {tensor.name for tensor in graph.initializer}
+    taken.update(value.name for value in graph.input)
+    producers: dict[str, onnx.NodeProto] = {}
+    for node in graph.node:
+        if not node.output:
+            raise LipoptError(f"a node of type {node.op_type} computes nothing")
+        for name in node.output:
+            if name and (name in producers or name in taken):
+                raise LipoptError(f"the tensor '{name}' is defined twice")
+            producers[name] = node
+    producers.pop("", None)
+    return producers
+
+
+def _check_size(node: onnx.NodeProto, feeds: Mapping[str, Any], label: str) -> None:
+    """Refuse to compute a constant that would fill the memory."""
+    arrays = [np.asarray(feeds[name]) for name in node.input if name]
+    size = 0.0
+    if node.op_type in ("ConstantOfShape", "Expand") and arrays:
+        size = float(np.prod(arrays[-1].astype(np.float64)))
+    elif node.op_type == "Tile":
+        size = float(arrays[0].size * np.prod(arrays[1].astype(np.float64)))
+    elif node.op_type == "Range":
+        start, limit, delta = (float(a.reshape(())) for a in arrays)
+        size = (limit - start) / delta if delta else np.inf
+    if not size <= MOST_FOLDED:
+        raise LipoptError(f"{label} computes a constant with {size:g} entries, which is too large")
+
+
+def _without_functions(model: onnx.ModelProto) -> onnx.ModelProto:
+    """The model with its local functions put where they are called."""
+    if not model.functions:
+        return model
+    bodies = {(f.domain, f.name): f.node for f in model.functions}
+    sizes: dict[tuple[str, str], int] = {}
+    entered: set[tuple[str, str]] = set()
+    waiting = list(bodies)
+    while waiting:
+        name = waiting[-1]
+        calls = [(node.domain, node.op_type) for node in bodies[name]]
+        called = [call for call in calls if call in bodies and call not in sizes]
+        if called and name in entered:
+            raise LipoptError(f"the model's function '{name[1]}' calls itself")
+        entered.add(name)
+        if called:
+            waiting.extend(called)
+            continue
+        sizes[name] = sum(sizes.get(call, 1) for call in calls)
+        waiting.pop()
+    total = sum(sizes.get((node.domain, node.op_type), 1) for node in model.graph.node)
+    if total > MOST_NODES:
+        raise LipoptError(f"the model has {total:.3g} nodes, with its functions; that is too many")
+    return onnx.inliner.inline_local_functions(model)
+
+
+def _external_files(model: onnx.ModelProto) -> list[str]:
+    """The names of the files beside the model that hold its tensors."""
+    tensors = list(model.graph.initializer)
+    tensors += [attribute.t for node in model.graph.node for attribute in node.attribute]
+    outside = [t for t in tensors if t.data_location == TensorProto.EXTERNAL]
+    return sorted({e.value for t in outside for e in t.external_data if e.key == "location"})

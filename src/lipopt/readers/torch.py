@@ -1,13 +1,19 @@
-"""PyTorch -> Network: the module is traced by torch.fx and interpreted once, with views in place of tensors.
+"""PyTorch -> Network: `torch.export` gives a functional graph, which is walked with views.
 
-Modules are reduced to their functional forms, tensor methods to functions; `FUNCTIONS` says what each does.
+PyTorch itself resolves in-place operations, aliases, hooks, parametrizations and shared modules.
+Operators that are not in our table are decomposed by PyTorch into simpler ones. What was built is
+then compared with the module, run as it is, and with every operator of the graph.
 """
 
 from __future__ import annotations
 
-import copy
-import operator
-from collections.abc import Callable, Sequence
+import logging
+import os
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, redirect_stderr
+from io import StringIO
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,503 +22,378 @@ from ..errors import LipoptError
 from ..network import Network
 from ..rounding import Array
 from ..tensors import as_array
-from .builder import Builder, View
+from .builder import Builder
+from .check import Original, check_against
+from .views import View
 
 try:
     import torch
-    from torch import fx, nn
-    from torch.nn import functional as F  # noqa: N812
+    from torch import nn
+    from torch.export import ExportedProgram
+    from torch.utils._pytree import tree_leaves
 except ImportError as error:
     raise LipoptError("reading a torch module needs PyTorch; install it with: pip install 'lipopt[torch]'") from error
 
-Handler = Callable[..., Any]
-FUNCTIONS: dict[Any, Handler] = {}  # functions and names of tensor methods
+from .torch_operators import HANDLERS, IGNORED, REFUSED, TAILS
+
+OUTPUT = "output"  # the name under which the module's own result is compared
 
 
-def read_torch(module: Any, input_shape: Sequence[int] | None) -> Network:
-    """The network of a module, in evaluation mode."""
-    module = copy.deepcopy(module).cpu().eval()
+def read_torch(
+    module: Any,
+    *,
+    input_shape: Sequence[int] | None = None,
+    logits: bool = False,
+    check: bool = True,
+) -> Network:
+    """The network of a module in evaluation mode, or of an exported program."""
+    if isinstance(module, ExportedProgram):
+        input_shape = _program_shape(module) if input_shape is None else input_shape
+        module = module.module()
+    if not isinstance(module, nn.Module):
+        raise LipoptError(f"cannot read a network from {type(module).__name__}; pass an nn.Module")
+    module = _unwrapped(module)
+    if isinstance(module, torch.jit.ScriptModule):
+        raise LipoptError("a scripted module cannot be read; pass the module it was made from")
+    _refuse_meta_tensors(module)
+    shape = _first_linear(module) if input_shape is None else _checked_shape(input_shape)
+    kind, device = _input_kind(module)
+    example = torch.zeros((1, *shape), dtype=kind, device=device)
+    with _in_evaluation(module), torch.no_grad():
+        program = _exported(module, example)
+        walk = _Walk(program)
+        output = walk.run(shape, logits)
+        if check:
+            original = _original(module, program, example, walk, logits)
+            tensors = {**walk.tensors, OUTPUT: output}
+            check_against(original, walk.builder.nodes, tensors, walk.describe, _precision(module, kind))
+    return walk.builder.network(output)
+
+
+def read_exported_file(path: Path, *, logits: bool = False, check: bool = True) -> Network:
+    """The network of a program that `torch.export.save` wrote."""
     try:
-        graph = fx.symbolic_trace(module)
-    except Exception as error:  # tracing runs the user's own code
-        raise LipoptError(f"torch.fx cannot trace this module ({error}); export it to ONNX and load that file") from error
-    if len([node for node in graph.graph.nodes if node.op == "placeholder"]) != 1:
-        raise LipoptError("the module must take one tensor; wrap it in a module that does")
-    builder = Builder()
-    start = builder.input((1, *(_first_linear(module) if input_shape is None else input_shape)))
-    with torch.no_grad():
-        output = _Reader(graph, builder).run(start)
-    if not isinstance(output, View):
-        raise LipoptError(f"the module must return one tensor that depends on its input, got {type(output).__name__}")
-    return builder.network(output)
+        with _quiet(), _no_pickled_code():
+            program = torch.export.load(path)
+    except Exception as error:  # torch raises all kinds on a broken file
+        raise LipoptError(f"{path} is not a readable exported program: {error}") from error
+    return read_torch(program, logits=logits, check=check)
 
 
-def _first_linear(module: Any) -> tuple[int, ...]:
-    layers = [m for m in module.modules() if isinstance(m, nn.Linear) or type(m).__name__.startswith("Conv")]
-    if layers and isinstance(layers[0], nn.Linear):
-        return (layers[0].in_features,)
+@contextmanager
+def _no_pickled_code() -> Iterator[None]:
+    """PyTorch made to load tensors alone: otherwise it falls back to running what a file holds."""
+    name = "TORCH_FORCE_WEIGHTS_ONLY_LOAD"
+    before = os.environ.get(name)
+    os.environ[name] = "1"
+    try:
+        yield
+    finally:
+        os.environ.pop(name)
+        if before is not None:
+            os.environ[name] = before
+
+
+def _unwrapped(module: Any) -> Any:
+    """The module inside torch.compile, DataParallel and DistributedDataParallel."""
+    while True:
+        if hasattr(module, "_orig_mod"):
+            module = module._orig_mod
+        elif isinstance(module, nn.DataParallel | nn.parallel.DistributedDataParallel):
+            module = module.module
+        else:
+            return module
+
+
+def _tensors(module: nn.Module) -> Iterator[Any]:
+    yield from module.parameters()
+    yield from module.buffers()
+
+
+def _refuse_meta_tensors(module: nn.Module) -> None:
+    for tensor in _tensors(module):
+        if isinstance(tensor, nn.parameter.UninitializedTensorMixin):
+            raise LipoptError("the module has lazy layers; run it once before reading it")
+        if tensor.is_meta:
+            raise LipoptError("the module is on the meta device: it has shapes, but no weights")
+
+
+def _input_kind(module: nn.Module) -> tuple[Any, Any]:
+    """The type and the device of the module's input: those of its first floating-point tensor."""
+    for tensor in _tensors(module):
+        if tensor.is_floating_point():
+            return tensor.dtype, tensor.device
+    return torch.float32, torch.device("cpu")
+
+
+def _precision(module: nn.Module, kind: Any) -> float:
+    """The coarsest relative rounding error among the types of the input and of all tensors."""
+    kinds = {tensor.dtype for tensor in _tensors(module) if tensor.is_floating_point()}
+    return max(float(torch.finfo(k).eps) / 2 for k in {kind, *kinds})
+
+
+def _checked_shape(shape: Sequence[int]) -> tuple[int, ...]:
+    try:
+        sizes = tuple(int(n) for n in shape)
+    except (TypeError, ValueError) as error:
+        raise LipoptError(f"input_shape is a list of sizes such as (3, 32, 32), got {shape!r}") from error
+    if not all(n > 0 for n in sizes):
+        raise LipoptError(f"input_shape {sizes} has sizes that are not positive")
+    return sizes
+
+
+def _first_linear(module: nn.Module) -> tuple[int, ...]:
+    """The input shape of a module whose first layer is Linear."""
+    for layer in module.modules():
+        if isinstance(layer, nn.Linear):
+            return (layer.in_features,)
+        if type(layer).__name__.startswith("Conv"):
+            break
     raise LipoptError(
         "pass input_shape=(...), the shape of one input without the batch dimension: the module's layers do not tell"
     )
 
 
-class _Reader(fx.Interpreter):  # type: ignore[misc]
-    """Runs a traced module on views."""
+def _program_shape(program: Any) -> tuple[int, ...]:
+    """The shape of one input of an exported program, without the batch dimension."""
+    names = program.graph_signature.user_inputs
+    nodes = [n for n in program.graph.nodes if n.op == "placeholder" and n.name in names]
+    if len(nodes) != 1:
+        raise LipoptError(f"the program takes {len(nodes)} inputs; export one that takes one tensor")
+    batch, *shape = nodes[0].meta["val"].shape
+    if not isinstance(batch, torch.SymInt) and batch != 1:
+        raise LipoptError(f"the program was exported for batches of {batch}; export it with a batch of 1, or with a dynamic one")
+    if any(isinstance(n, torch.SymInt) for n in shape):
+        raise LipoptError("the program has dynamic shapes; pass input_shape=(...)")
+    return tuple(shape)
 
-    def __init__(self, graph: Any, builder: Builder) -> None:
+
+@contextmanager
+def _in_evaluation(module: nn.Module) -> Iterator[None]:
+    """The module in evaluation mode, and afterwards as it was.
+
+    Hooks of pruning and of weight and spectral normalization set attributes when they run."""
+    before = [(m, dict(m.__dict__), dict(m._buffers)) for m in module.modules()]
+    for m in module.modules():
+        m.training = False
+    try:
+        yield
+    finally:
+        for m, attributes, buffers in before:
+            m._buffers.clear()
+            m._buffers.update(buffers)
+            m.__dict__.clear()
+            m.__dict__.update(attributes)
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Without what PyTorch says about its own insides: warnings, logs, graphs on standard error."""
+    before = logging.root.manager.disable
+    logging.disable(logging.CRITICAL)
+    try:
+        with warnings.catch_warnings(), redirect_stderr(StringIO()):
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logging.disable(before)
+
+
+def _exported(module: nn.Module, example: Any) -> Any:
+    """The functional graph of a module; what our table knows is not decomposed further."""
+    try:
+        with _quiet():
+            program = torch.export.export(module, (example,), strict=False)
+            decompositions = torch.export.default_decompositions()
+            for operator in _operators():
+                decompositions.pop(operator, None)
+            return program.run_decompositions(decompositions)
+    except Exception as error:  # exporting runs the user's own code
+        shape = tuple(example.shape)
+        raise LipoptError(f"torch.export cannot trace this module for an input of shape {shape}: {_reason(error)}") from error
+
+
+def _reason(error: Exception) -> str:
+    """The first line of a message; PyTorch's go on with advice about its own options."""
+    if "data-dependent" in str(error):
+        return "it branches on the values of its input; write it with operators on tensors instead"
+    lines = str(error).strip().splitlines()
+    return lines[0] if lines else type(error).__name__
+
+
+def _operators() -> Iterator[Any]:
+    """The operators of our table that this version of PyTorch has."""
+    for name in (*HANDLERS, *REFUSED):
+        packet, _, overload = name.removeprefix("aten.").partition(".")
+        found = getattr(getattr(torch.ops.aten, packet, None), overload, None)
+        if found is not None:
+            yield found
+
+
+class _Walk:
+    """The operators of an exported program turned into nodes of a network, one after the other."""
+
+    def __init__(self, program: Any) -> None:
+        self.program = program
+        self.builder = Builder()
+        self.values: dict[Any, Any] = {}
+        self.tensors: dict[str, View] = {}
+        self.layers = {node.name: _label(node) for node in program.graph.nodes}
+
+    def run(self, shape: Sequence[int], logits: bool) -> View:
+        """The view of the output."""
+        signature = self.program.graph_signature
+        if signature.buffers_to_mutate:
+            names = ", ".join(signature.buffers_to_mutate.values())
+            raise LipoptError(f"the module changes its buffers when it runs: {names}")
+        constants = _constants(self.program)
+        goal = self._goal(logits)
+        inputs = 0
+        for node in self.program.graph.nodes:
+            if node.op == "placeholder" and node.name in constants:
+                self.values[node] = constants[node.name]
+            elif node.op == "placeholder":
+                inputs += 1
+                self.values[node] = self.builder.input((1, *shape))
+            elif node.op == "call_function":
+                self.values[node] = self._call(node)
+            elif node.op != "output":
+                raise LipoptError(f"{_label(node)} is not supported: control flow")
+            if isinstance(self.values.get(node), View):
+                self.tensors[node.name] = self.values[node]
+            if node is goal:
+                break
+        if inputs != 1:
+            raise LipoptError("the module must take one tensor; wrap it in a module that does")
+        output = self.values[goal]
+        if not isinstance(output, View):
+            raise LipoptError("the module's output does not depend on its input")
+        return output
+
+    def _goal(self, logits: bool) -> Any:
+        """The operator that computes the output, before a softmax if the logits are asked for."""
+        names = self.program.graph_signature.user_outputs
+        results = [node for node in self.program.graph.nodes if node.name in names]
+        if len(names) != 1 or len(results) != 1:
+            raise LipoptError(f"the module returns {len(names)} results; wrap it in a module that returns one tensor")
+        goal = results[0]
+        if not logits:
+            return goal
+        if str(goal.target) not in TAILS:
+            raise LipoptError("there is nothing to cut off: the module does not end in a softmax, log-softmax or sigmoid")
+        return goal.args[0]
+
+    def _call(self, node: Any) -> Any:
+        target = str(node.target)
+        args = torch.fx.map_arg(node.args, lambda n: self.values[n])
+        kwargs = torch.fx.map_arg(node.kwargs, lambda n: self.values[n])
+        if target in IGNORED:
+            return None
+        if target == "<built-in function getitem>":
+            return args[0][args[1]]
+        depends = _holds_view((args, kwargs))
+        if depends and target in REFUSED:
+            raise LipoptError(f"{_label(node)} is not supported: {REFUSED[target]}")
+        if _is_random(node.target):
+            raise LipoptError(f"{_label(node)} is random; remove it, or use it in training alone")
+        if not depends:
+            return _computed(node, args, kwargs)
+        if target not in HANDLERS:
+            raise LipoptError(f"{_label(node)} is not supported; rewrite the model with supported layers")
+        try:
+            return HANDLERS[target](self.builder, node.name, *_plain(args), **_plain(kwargs))
+        except (LipoptError, ValueError, IndexError, TypeError, KeyError) as error:
+            raise LipoptError(f"{_label(node)}: {error}") from error
+
+    def describe(self, name: str) -> str:
+        """The layer that computes a tensor, in words."""
+        return self.layers[name] if name in self.tensors else "the module's output"
+
+
+def _label(node: Any) -> str:
+    """An operator, and where in the module it stands."""
+    target = str(node.target).removeprefix("aten.").partition(".")[0]
+    stack = list((node.meta.get("nn_module_stack") or {}).values())
+    place = stack[-1][0] if stack else ""
+    if place:
+        return f"layer '{place}' ({target})"
+    return f"layer '{node.name}' ({target})"
+
+
+def _constants(program: Any) -> Mapping[str, Any]:
+    """The program's parameters, buffers and other tensors, by the names of their placeholders."""
+    signature = program.graph_signature
+    stored = {**program.constants, **program.state_dict}
+    names = {
+        **signature.inputs_to_parameters,
+        **signature.inputs_to_buffers,
+        **signature.inputs_to_lifted_tensor_constants,
+    }
+    return {placeholder: stored[name] for placeholder, name in names.items()}
+
+
+def _is_random(target: Any) -> bool:
+    tags = getattr(target, "tags", ())
+    return torch.Tag.nondeterministic_seeded in tags and "dropout" not in str(target)
+
+
+def _holds_view(values: Any) -> bool:
+    if isinstance(values, list | tuple):
+        return any(_holds_view(value) for value in values)
+    if isinstance(values, dict):
+        return _holds_view(list(values.values()))
+    return isinstance(values, View)
+
+
+def _computed(node: Any, args: Any, kwargs: Any) -> Any:
+    """An operator on constants, by PyTorch."""
+    try:
+        return node.target(*args, **kwargs)
+    except Exception as error:
+        raise LipoptError(f"{_label(node)} has constant inputs and fails: {error}") from error
+
+
+def _plain(values: Any) -> Any:
+    """Tensors as arrays, also inside of lists."""
+    if isinstance(values, list | tuple):
+        return [_plain(value) for value in values]
+    if isinstance(values, dict):
+        return {key: _plain(value) for key, value in values.items()}
+    return as_array(values)
+
+
+def _original(module: nn.Module, program: Any, example: Any, walk: _Walk, logits: bool) -> Original:
+    """The module itself: a flat input -> every tensor of its graph, and its own result."""
+    recorder = _Recorder(program.graph_module, walk.tensors)
+    constants = _constants(program)
+    placeholders = [n.name for n in program.graph.nodes if n.op == "placeholder"]
+
+    def run(point: Array) -> dict[str, Array]:
+        x = torch.from_numpy(point.copy()).to(example).reshape(example.shape)
+        found = recorder.record([constants.get(name, x) for name in placeholders])
+        if not logits:
+            (result,) = tree_leaves(module(x.clone()))
+            found[OUTPUT] = np.asarray(as_array(result))
+        return found
+
+    return run
+
+
+class _Recorder(torch.fx.Interpreter):  # type: ignore[misc]
+    """Runs a graph and keeps the tensors that depend on its input."""
+
+    def __init__(self, graph: Any, wanted: Mapping[str, View]) -> None:
         super().__init__(graph)
-        self.builder = builder
-        self.current = ""
-        self.extra_traceback = False
+        self.wanted = wanted
+        self.found: dict[str, Array] = {}
+
+    def record(self, inputs: Sequence[Any]) -> dict[str, Array]:
+        self.found = {}
+        self.run(*inputs)
+        return self.found
 
     def run_node(self, node: Any) -> Any:
-        self.current = str(node.name)
-        try:
-            return super().run_node(node)
-        except (LipoptError, ValueError, IndexError, TypeError, KeyError, RuntimeError) as error:
-            target = getattr(node.target, "__name__", node.target)
-            raise LipoptError(f"layer '{node.name}' ({target}): {error}") from error
-
-    def call_module(self, target: Any, args: Any, kwargs: Any) -> Any:
-        module = self.fetch_attr(target)
-        if not any(isinstance(a, View) for a in args):
-            return super().call_module(target, args, kwargs)
-        if type(module) not in MODULES:
-            raise LipoptError(
-                f"{type(module).__name__} is not supported; rewrite the model with supported layers, or try its ONNX export"
-            )
-        function, parameters = MODULES[type(module)]
-        return self._call(function, args, {**parameters(module), **kwargs})
-
-    def call_function(self, target: Any, args: Any, kwargs: Any) -> Any:
-        if not _views(args, kwargs):
-            return super().call_function(target, args, kwargs)
-        return self._call(target, args, kwargs)
-
-    def call_method(self, target: Any, args: Any, kwargs: Any) -> Any:
-        if not _views(args, kwargs):
-            return super().call_method(target, args, kwargs)
-        return self._call(str(target), args, kwargs)
-
-    def _call(self, function: Any, args: Any, kwargs: Any) -> Any:
-        if function not in FUNCTIONS:
-            name = getattr(function, "__name__", function)
-            raise LipoptError(f"'{name}' is not supported; rewrite the model with supported layers, or try its ONNX export")
-        convert = {key: _plain(value) for key, value in kwargs.items()}
-        return FUNCTIONS[function](self.builder, self.current, *(_plain(a) for a in args), **convert)
-
-
-def _views(args: Any, kwargs: Any) -> bool:
-    flat = [x for a in (*args, *kwargs.values()) for x in (a if isinstance(a, list | tuple) else (a,))]
-    return any(isinstance(x, View) for x in flat)
-
-
-def _plain(value: Any) -> Any:
-    """Tensors as arrays, alone or in a list."""
-    if isinstance(value, list | tuple) and any(isinstance(v, torch.Tensor) for v in value):
-        return [as_array(v) for v in value]
-    return as_array(value)
-
-
-def _handles(*functions: Any) -> Callable[[Handler], Handler]:
-    def add(handler: Handler) -> Handler:
-        FUNCTIONS.update(dict.fromkeys(functions, handler))
-        return handler
-
-    return add
-
-
-def _each(value: Any, d: int) -> list[int]:
-    """An option that is one number for all dimensions or one a dimension."""
-    return [int(v) for v in value] if isinstance(value, list | tuple) else [int(value)] * d
-
-
-# ---- linear maps
-
-
-@_handles(F.linear)
-def _linear(b: Builder, name: str, x: View, weight: Array, bias: Array | None = None) -> View:
-    return b.linear(name, x, weight, bias)
-
-
-@_handles(torch.matmul, operator.matmul, torch.mm, "matmul", "mm")
-def _matmul(b: Builder, name: str, x: View | Array, y: View | Array) -> View:
-    if isinstance(x, View) and not isinstance(y, View) and y.ndim == 2:
-        return b.linear(name, x, y.T, None)
-    raise LipoptError("only (tensor that depends on the input) @ (constant matrix) is supported")
-
-
-@_handles(F.conv1d, F.conv2d, F.conv3d)
-def _conv(
-    b: Builder,
-    name: str,
-    x: View,
-    weight: Array,
-    bias: Array | None = None,
-    stride: Any = 1,
-    padding: Any = 0,
-    dilation: Any = 1,
-    groups: int = 1,
-) -> View:
-    d = weight.ndim - 2
-    dilations = _each(dilation, d)
-    if padding == "same":
-        spans = [(k - 1) * step for k, step in zip(weight.shape[2:], dilations, strict=True)]
-        pads = [(span // 2, span - span // 2) for span in spans]
-    else:
-        pads = [(p, p) for p in _each(0 if padding == "valid" else padding, d)]
-    return b.convolution(name, x, weight, bias, strides=_each(stride, d), pads=pads, dilations=dilations, groups=groups)
-
-
-@_handles(F.batch_norm)
-def _batch_norm(
-    b: Builder,
-    name: str,
-    x: View,
-    mean: Array,
-    var: Array,
-    weight: Array | None = None,
-    bias: Array | None = None,
-    eps: float = 1e-5,
-) -> View:
-    if mean is None or var is None:
-        raise LipoptError("a batch norm without running statistics depends on the batch; use track_running_stats=True")
-    factor = 1.0 / np.sqrt(var.astype(np.float64) + eps)
-    factor = factor if weight is None else weight * factor
-    shift = -mean * factor if bias is None else bias - mean * factor
-    along = (-1,) + (1,) * (len(x.shape) - 2)
-    return b.scale_shift(name, x, factor.reshape(along), shift.reshape(along))
-
-
-@_handles(F.avg_pool1d, F.avg_pool2d, F.avg_pool3d)
-def _avg_pool(
-    b: Builder,
-    name: str,
-    x: View,
-    kernel_size: Any,
-    stride: Any = None,
-    padding: Any = 0,
-    ceil_mode: bool = False,
-    count_include_pad: bool = True,
-    divisor_override: Any = None,
-) -> View:
-    d = len(x.shape) - 2
-    if divisor_override is not None:
-        raise LipoptError("divisor_override is not supported")
-    kernel = _each(kernel_size, d)
-    pads = [(p, p) for p in _each(padding, d)]
-    return b.average_pool(name, x, kernel, _each(stride or kernel, d), pads, count_include_pad, ceil_mode)
-
-
-@_handles(F.adaptive_avg_pool1d, F.adaptive_avg_pool2d, F.adaptive_avg_pool3d)
-def _adaptive_avg_pool(b: Builder, name: str, x: View, output_size: Any) -> View:
-    d = len(x.shape) - 2
-    sizes = _each(output_size, d)
-    if any(n % k for n, k in zip(x.shape[2:], sizes, strict=True)):
-        raise LipoptError(f"adaptive pooling of {x.shape[2:]} to {sizes} has windows of different sizes, which is not supported")
-    kernel = [n // k for n, k in zip(x.shape[2:], sizes, strict=True)]
-    return b.average_pool(name, x, kernel, kernel, [(0, 0)] * d, False)
-
-
-@_handles(F.max_pool1d, F.max_pool2d, F.max_pool3d)
-def _max_pool(
-    b: Builder,
-    name: str,
-    x: View,
-    kernel_size: Any,
-    stride: Any = None,
-    padding: Any = 0,
-    dilation: Any = 1,
-    ceil_mode: bool = False,
-    return_indices: bool = False,
-) -> View:
-    d = len(x.shape) - 2
-    if return_indices:
-        raise LipoptError("return_indices is not supported")
-    kernel = _each(kernel_size, d)
-    pads = [(p, p) for p in _each(padding, d)]
-    return b.max_pool(name, x, kernel, _each(stride or kernel, d), pads, _each(dilation, d), ceil_mode)
-
-
-@_handles(operator.add, operator.iadd, torch.add, "add", "add_")
-def _add(b: Builder, name: str, x: Any, y: Any, alpha: float = 1) -> View:
-    return _signed_sum(b, name, x, y, alpha)
-
-
-@_handles(operator.sub, operator.isub, torch.sub, "sub", "sub_")
-def _sub(b: Builder, name: str, x: Any, y: Any, alpha: float = 1) -> View:
-    return _signed_sum(b, name, x, y, -alpha)
-
-
-def _signed_sum(b: Builder, name: str, x: Any, y: Any, sign: float) -> View:
-    if isinstance(x, View) and isinstance(y, View):
-        return b.add(name, [x, y], [1.0, float(sign)])
-    return (
-        b.scale_shift(name, x, 1.0, sign * np.asarray(y)) if isinstance(x, View) else b.scale_shift(name, y, sign, np.asarray(x))
-    )
-
-
-@_handles(operator.mul, operator.imul, torch.mul, "mul", "mul_")
-def _mul(b: Builder, name: str, x: Any, y: Any) -> View:
-    if isinstance(x, View) and isinstance(y, View):
-        return b.product(name, x, y)
-    return b.scale_shift(name, x, np.asarray(y), 0.0) if isinstance(x, View) else b.scale_shift(name, y, np.asarray(x), 0.0)
-
-
-@_handles(operator.truediv, torch.div, "div", "div_")
-def _div(b: Builder, name: str, x: Any, y: Any) -> View:
-    if isinstance(y, View):
-        raise LipoptError("dividing by a tensor that depends on the input is not supported")
-    return b.scale_shift(name, x, 1.0 / np.asarray(y, dtype=np.float64), 0.0)
-
-
-@_handles(operator.neg, torch.neg, "neg")
-def _neg(b: Builder, name: str, x: View) -> View:
-    return b.scale_shift(name, x, -1.0, 0.0)
-
-
-@_handles(torch.mean, "mean")
-def _mean(b: Builder, name: str, x: View, dim: Any = None, keepdim: bool = False) -> View:
-    return b.reduce(name, x, _axes(x, dim), keepdim, "mean")
-
-
-@_handles(torch.sum, "sum")
-def _sum(b: Builder, name: str, x: View, dim: Any = None, keepdim: bool = False) -> View:
-    return b.reduce(name, x, _axes(x, dim), keepdim, "sum")
-
-
-@_handles(torch.amax, "amax")
-def _amax(b: Builder, name: str, x: View, dim: Any = (), keepdim: bool = False) -> View:
-    return b.reduce(name, x, _axes(x, dim or None), keepdim, "max")
-
-
-def _axes(x: View, dim: Any) -> list[int]:
-    return list(range(len(x.shape))) if dim is None else _each(dim, 1)
-
-
-# ---- moving entries
-
-
-@_handles(F.dropout, F.dropout1d, F.dropout2d, F.alpha_dropout, "contiguous", "clone", "detach", "float", "double")
-def _identity(b: Builder, name: str, x: View, *args: Any, **kwargs: Any) -> View:
-    return x
-
-
-@_handles(torch.flatten, "flatten")
-def _flatten(b: Builder, name: str, x: View, start_dim: int = 0, end_dim: int = -1) -> View:
-    start, end = start_dim % len(x.shape), end_dim % len(x.shape)
-    return x.moved(lambda i: i.reshape(*i.shape[:start], -1, *i.shape[end + 1 :]))
-
-
-@_handles(torch.reshape, "reshape", "view")
-def _reshape(b: Builder, name: str, x: View, *shape: Any) -> View:
-    return x.moved(lambda i: i.reshape(shape[0] if isinstance(shape[0], list | tuple) else shape))
-
-
-@_handles("unflatten")
-def _unflatten(b: Builder, name: str, x: View, dim: int, sizes: Any) -> View:
-    dim = dim % len(x.shape)
-    return x.moved(lambda i: i.reshape(*i.shape[:dim], *sizes, *i.shape[dim + 1 :]))
-
-
-@_handles("size")
-def _size(b: Builder, name: str, x: View, dim: int | None = None) -> Any:
-    return x.shape if dim is None else x.shape[dim]
-
-
-@_handles(getattr)
-def _getattr(b: Builder, name: str, x: View, attribute: str) -> Any:
-    if attribute == "shape":
-        return x.shape
-    raise LipoptError(f"the attribute '{attribute}' of a tensor is not supported")
-
-
-@_handles(operator.getitem)
-def _getitem(b: Builder, name: str, x: View | Sequence[View], place: Any) -> View:
-    return x.moved(lambda i: i[place]) if isinstance(x, View) else x[place]
-
-
-@_handles(torch.squeeze, "squeeze")
-def _squeeze(b: Builder, name: str, x: View, dim: Any = None) -> View:
-    return x.moved(lambda i: np.squeeze(i, dim))
-
-
-@_handles(torch.unsqueeze, "unsqueeze")
-def _unsqueeze(b: Builder, name: str, x: View, dim: int) -> View:
-    return x.moved(lambda i: np.expand_dims(i, dim))
-
-
-@_handles(torch.transpose, "transpose")
-def _transpose(b: Builder, name: str, x: View, first: int, second: int) -> View:
-    return x.moved(lambda i: np.swapaxes(i, first, second))
-
-
-@_handles(torch.permute, "permute")
-def _permute(b: Builder, name: str, x: View, *order: Any) -> View:
-    return x.moved(lambda i: np.transpose(i, order[0] if isinstance(order[0], list | tuple) else order))
-
-
-@_handles(torch.cat, torch.concat)
-def _cat(b: Builder, name: str, tensors: Sequence[Any], dim: int = 0) -> View:
-    return b.concatenate(name, [t if isinstance(t, View) else np.asarray(_plain(t)) for t in tensors], dim)
-
-
-@_handles(torch.chunk, "chunk")
-def _chunk(b: Builder, name: str, x: View, chunks: int, dim: int = 0) -> list[View]:
-    return _split(b, name, x, -(-x.shape[dim] // chunks), dim)
-
-
-@_handles(torch.split, "split")
-def _split(b: Builder, name: str, x: View, sizes: Any, dim: int = 0) -> list[View]:
-    cuts = range(sizes, x.shape[dim], sizes) if isinstance(sizes, int) else np.cumsum(sizes)[:-1]
-    return [View(x.node, part) for part in np.split(x.index, list(cuts), axis=dim)]
-
-
-@_handles(F.pad)
-def _pad(b: Builder, name: str, x: View, pad: Sequence[int], mode: str = "constant", value: float | None = None) -> View:
-    if mode != "constant" or value or any(p < 0 for p in pad):
-        raise LipoptError("only padding with zeros is supported")
-    pairs = [(pad[k], pad[k + 1]) for k in range(0, len(pad), 2)][::-1]
-    return x.moved(lambda i: np.pad(i, [(0, 0)] * (i.ndim - len(pairs)) + pairs, constant_values=-1))
-
-
-# ---- activations
-
-
-def _activation(kind: str, **defaults: float) -> Handler:
-    """A handler for an activation whose parameters, in torch's order, have these defaults; `inplace` is ignored."""
-
-    def handle(b: Builder, name: str, x: View, *args: Any, inplace: bool = False, **kwargs: Any) -> View:
-        given = dict(zip(defaults, args, strict=False))
-        return b.activation(name, x, kind, {**defaults, **given, **kwargs})
-
-    return handle
-
-
-for _functions, _handler in (
-    ((F.relu, torch.relu, "relu", "relu_"), _activation("relu")),
-    ((torch.abs, "abs"), _activation("abs")),
-    ((F.elu,), _activation("elu", alpha=1.0)),
-    ((F.celu,), _activation("celu", alpha=1.0)),
-    ((F.selu, torch.selu), _activation("selu")),
-    ((F.softsign,), _activation("softsign")),
-    ((F.sigmoid, torch.sigmoid, "sigmoid"), _activation("sigmoid")),
-    ((F.tanh, torch.tanh, "tanh"), _activation("tanh")),
-    ((torch.erf, "erf"), _activation("erf")),
-    ((F.hardswish,), _activation("hard_swish")),
-    ((F.silu,), _activation("silu")),
-    ((F.mish,), _activation("mish")),
-):
-    _handles(*_functions)(_handler)
-
-
-@_handles(F.leaky_relu)
-def _leaky_relu(b: Builder, name: str, x: View, negative_slope: float = 0.01, inplace: bool = False) -> View:
-    return b.activation(name, x, "leaky_relu", {"alpha": negative_slope})
-
-
-@_handles(F.prelu)
-def _prelu(b: Builder, name: str, x: View, weight: Array) -> View:
-    along = weight.reshape((-1,) + (1,) * (len(x.shape) - 2)) if weight.size > 1 else weight
-    return b.activation(name, x, "leaky_relu", {"alpha": along})
-
-
-@_handles(F.softplus)
-def _softplus(b: Builder, name: str, x: View, beta: float = 1.0, threshold: float = 20.0) -> View:
-    if threshold < 20:
-        raise LipoptError(f"softplus with threshold {threshold} jumps where it becomes linear; use the default of 20")
-    return b.activation(name, x, "softplus", {"beta": beta})
-
-
-@_handles(F.hardsigmoid)
-def _hardsigmoid(b: Builder, name: str, x: View, inplace: bool = False) -> View:
-    return b.activation(name, x, "hard_sigmoid", {"alpha": 1 / 6, "beta": 0.5})
-
-
-@_handles(F.gelu)
-def _gelu(b: Builder, name: str, x: View, approximate: str = "none") -> View:
-    return b.activation(name, x, "gelu_tanh" if approximate == "tanh" else "gelu")
-
-
-@_handles(F.relu6)
-def _relu6(b: Builder, name: str, x: View, inplace: bool = False) -> View:
-    return b.activation(name, x, "clip", {"low": 0.0, "high": 6.0})
-
-
-@_handles(F.hardtanh)
-def _hardtanh(b: Builder, name: str, x: View, min_val: float = -1.0, max_val: float = 1.0, inplace: bool = False) -> View:
-    return b.activation(name, x, "clip", {"low": min_val, "high": max_val})
-
-
-@_handles(torch.clamp, torch.clip, "clamp", "clip")
-def _clamp(b: Builder, name: str, x: View, min: Any = None, max: Any = None) -> View:
-    return b.activation(name, x, "clip", {"low": -np.inf if min is None else min, "high": np.inf if max is None else max})
-
-
-@_handles(torch.maximum)
-def _maximum(b: Builder, name: str, x: Any, y: Any) -> View:
-    return b.larger(name, x, y) if isinstance(x, View) else b.larger(name, y, x)
-
-
-@_handles(torch.minimum)
-def _minimum(b: Builder, name: str, x: Any, y: Any) -> View:
-    return b.larger(name, x, y, largest=False) if isinstance(x, View) else b.larger(name, y, x, largest=False)
-
-
-@_handles(F.softmax, F.log_softmax, torch.softmax, torch.log_softmax, "softmax", "log_softmax")
-def _softmax(b: Builder, name: str, *args: Any, **kwargs: Any) -> View:
-    raise LipoptError("softmax is not supported; use the module without it, on the logits")
-
-
-# ---- modules: the function that does the work, and its arguments
-
-
-def _attributes(*names: str) -> Callable[[Any], dict[str, Any]]:
-    return lambda module: {name: getattr(module, name) for name in names}
-
-
-_POOL = ("kernel_size", "stride", "padding", "ceil_mode")
-MODULES: dict[Any, tuple[Any, Callable[[Any], dict[str, Any]]]] = {
-    nn.Linear: (F.linear, _attributes("weight", "bias")),
-    nn.Flatten: (torch.flatten, _attributes("start_dim", "end_dim")),
-    nn.Unflatten: ("unflatten", lambda m: {"dim": m.dim, "sizes": m.unflattened_size}),
-    nn.Identity: ("contiguous", _attributes()),
-    nn.ReLU: (F.relu, _attributes()),
-    nn.ReLU6: (F.relu6, _attributes()),
-    nn.LeakyReLU: (F.leaky_relu, _attributes("negative_slope")),
-    nn.PReLU: (F.prelu, _attributes("weight")),
-    nn.ELU: (F.elu, _attributes("alpha")),
-    nn.SELU: (F.selu, _attributes()),
-    nn.CELU: (F.celu, _attributes("alpha")),
-    nn.Softplus: (F.softplus, _attributes("beta", "threshold")),
-    nn.Softsign: (F.softsign, _attributes()),
-    nn.Sigmoid: (torch.sigmoid, _attributes()),
-    nn.Tanh: (torch.tanh, _attributes()),
-    nn.Hardsigmoid: (F.hardsigmoid, _attributes()),
-    nn.Hardswish: (F.hardswish, _attributes()),
-    nn.Hardtanh: (F.hardtanh, _attributes("min_val", "max_val")),
-    nn.GELU: (F.gelu, _attributes("approximate")),
-    nn.SiLU: (F.silu, _attributes()),
-    nn.Mish: (F.mish, _attributes()),
-    nn.Softmax: (F.softmax, _attributes()),
-    nn.LogSoftmax: (F.log_softmax, _attributes()),
-}
-for _dropout in (nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.AlphaDropout):
-    MODULES[_dropout] = ("contiguous", _attributes())
-for _batch_norm_module in (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d):
-    MODULES[_batch_norm_module] = (
-        F.batch_norm,
-        lambda m: {"mean": m.running_mean, "var": m.running_var, "weight": m.weight, "bias": m.bias, "eps": m.eps},
-    )
-for _d in (1, 2, 3):
-
-    def _conv_arguments(m: Any) -> dict[str, Any]:
-        if m.padding_mode != "zeros":
-            raise LipoptError(f"padding_mode='{m.padding_mode}' is not supported; use zeros")
-        return _attributes("weight", "bias", "stride", "padding", "dilation", "groups")(m)
-
-    MODULES[getattr(nn, f"Conv{_d}d")] = (getattr(F, f"conv{_d}d"), _conv_arguments)
-    MODULES[getattr(nn, f"AvgPool{_d}d")] = (getattr(F, f"avg_pool{_d}d"), _attributes(*_POOL, "count_include_pad"))
-    MODULES[getattr(nn, f"MaxPool{_d}d")] = (getattr(F, f"max_pool{_d}d"), _attributes(*_POOL, "dilation"))
-    MODULES[getattr(nn, f"AdaptiveAvgPool{_d}d")] = (getattr(F, f"adaptive_avg_pool{_d}d"), _attributes("output_size"))
-    MODULES[getattr(nn, f"ZeroPad{_d}d")] = (F.pad, lambda m: {"pad": m.padding})
+        result = super().run_node(node)
+        if node.name in self.wanted:
+            self.found[node.name] = np.asarray(as_array(result))
+        return result

@@ -1,0 +1,156 @@
+"""Every network that is read is compared with its original: the same values at random points.
+
+All tensors of the model that depend on its input are compared, not its output alone, so that an
+error shows even where a later layer would hide it, and the first tensor that differs can be named.
+
+Two programs that compute the same function differ by rounding. How much rounding explains is tried
+out: the network is evaluated again with a random error in every operation, of the size that the
+original's precision allows, and what that changes, times a safety factor, is forgiven. So a deep
+network that amplifies rounding is forgiven more than a shallow one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+import numpy as np
+
+from .. import activations
+from ..errors import LipoptError
+from ..network import Affine, Input, Node
+from ..rounding import Array
+from .views import ZERO, View
+
+SIZES = (0.01, 0.1, 1.0, 1.0, 10.0, 1000.0)  # standard deviations of the points, one each
+PAIRS = 2  # evaluations with random rounding errors, and with the opposite errors, for each point
+SAFETY = 50.0  # how many times the typical effect of rounding is forgiven
+SEED = 20260
+
+Original = Callable[[Array], Mapping[str, Array]]  # an input -> the model's tensors by name
+
+
+def check_against(
+    original: Original,
+    nodes: Sequence[Node],
+    tensors: Mapping[str, View],
+    describe: Callable[[str], str],
+    unit: float | None = None,
+) -> None:
+    """Raise an error if a tensor of the original has other values than its view of the nodes.
+
+    `tensors` are in the order in which they are computed; `describe` names the layer that computes
+    one, for the message. Tensors that the original does not return are not compared. `unit` is the
+    original's relative rounding error, if its tensors do not tell."""
+    rng = np.random.default_rng(SEED)
+    source = nodes[0]
+    assert isinstance(source, Input)
+    points = _short(rng.normal(size=(source.size, len(SIZES))) * SIZES)
+    values = _node_values(nodes, points)
+    theirs = [original(point) for point in points.T]
+    errors = _rounding_errors(nodes, values, unit or _precision(theirs), rng)
+    compared = 0
+    for name, view in tensors.items():
+        for k, found in enumerate(theirs):
+            if name not in found:
+                continue
+            expected = np.asarray(found[name])
+            if expected.shape != view.shape:
+                raise LipoptError(
+                    f"{describe(name)} was misread: it computes a tensor of shape"
+                    f" {list(expected.shape)}, lipopt's has {list(view.shape)}; {REPORT}"
+                )
+            ours = _entries(values[view.node][:, k], view)
+            forgiven = _entries(errors[view.node][:, k], view)
+            compared += _compare(ours, expected, forgiven, describe(name), SIZES[k])
+    if compared == 0:
+        raise LipoptError(
+            "the model cannot be compared with what was read: its values are NaN or infinite at every point that was tried"
+        )
+
+
+REPORT = "please report this, with the model if you can (check=False reads it all the same)"
+
+
+def _compare(ours: Array, theirs: Array, forgiven: Array, layer: str, size: float) -> int:
+    """Compare one tensor at one point; the number of entries that could be compared."""
+    finite = np.isfinite(theirs) & np.isfinite(ours) & np.isfinite(forgiven)
+    differences = np.abs(np.where(finite, ours - theirs, 0.0))
+    wrong = differences > np.where(finite, forgiven, np.inf)
+    if wrong.any():
+        place = np.unravel_index(np.argmax(wrong), wrong.shape)
+        raise LipoptError(
+            f"{layer} was misread: entry {[int(k) for k in place]} of its result is"
+            f" {theirs[place]:.9g}, lipopt's is {ours[place]:.9g}, at a random input of size {size:g};"
+            f" {REPORT}"
+        )
+    return int(finite.sum())
+
+
+def _short(points: Array) -> Array:
+    """The points cut to eight binary digits, so that every floating-point format holds them."""
+    bits = points.astype(np.float32).view(np.uint32) & np.uint32(0xFFFF0000)
+    return bits.view(np.float32).astype(np.float64)
+
+
+def _entries(column: Array, view: View) -> Array:
+    """The entries of a view, given the values of its node."""
+    return np.where(view.index == ZERO, 0.0, column[view.index])
+
+
+def _precision(theirs: Sequence[Mapping[str, Array]]) -> float:
+    """The coarsest relative rounding error among the original's tensors."""
+    kinds = {np.asarray(array).dtype for found in theirs for array in found.values()}
+    units = [float(np.finfo(kind).eps) / 2 for kind in kinds if kind.kind == "f"]
+    return max(units, default=2.0**-53)
+
+
+def _node_values(nodes: Sequence[Node], points: Array) -> list[Array]:
+    """The values of every node, a column for each point."""
+    values: list[Array] = []
+    for node in nodes:
+        values.append(points if isinstance(node, Input) else _apply(node, values))
+    return values
+
+
+def _apply(node: Node, values: Sequence[Array]) -> Array:
+    """The values of a node, given those of the nodes before it."""
+    assert not isinstance(node, Input)
+    if isinstance(node, Affine):
+        total = node.bias.astype(np.float64)[:, None]
+        for source, matrix in zip(node.sources, node.matrices, strict=True):
+            total = total + matrix @ values[source]
+        return total
+    return activations.value(node.kind, values[node.source].T, node.parameters).T
+
+
+def _rounding_errors(nodes: Sequence[Node], values: Sequence[Array], unit: float, rng: np.random.Generator) -> list[Array]:
+    """How far rounding may take every value from what it is, a column for each point."""
+    trials = 2 * PAIRS
+    noisy: list[Array] = []
+    errors: list[Array] = []
+    for i, node in enumerate(nodes):
+        if isinstance(node, Input):
+            noisy.append(np.tile(values[i], trials))
+            errors.append(np.zeros_like(values[i]))
+            continue
+        size = unit * _size(node, values)
+        # With opposite errors one of the two shows on the far side of a kink, where the other is 0.
+        half = rng.normal(size=(node.size, PAIRS * values[i].shape[1]))
+        noise = np.concatenate([half, -half], axis=1)
+        noisy.append(_apply(node, noisy) + np.tile(size, trials) * noise)
+        deviations = noisy[i].reshape(node.size, trials, -1) - values[i][:, None, :]
+        typical = np.sqrt(np.mean(deviations**2, axis=1))
+        errors.append(SAFETY * (typical + unit * np.abs(values[i])))
+    return errors
+
+
+def _size(node: Node, values: Sequence[Array]) -> Array:
+    """The sum of the absolute values of what a node adds up: what its rounding is relative to."""
+    assert not isinstance(node, Input)
+    if isinstance(node, Affine):
+        total = np.abs(node.bias.astype(np.float64))[:, None]
+        for source, matrix in zip(node.sources, node.matrices, strict=True):
+            total = total + abs(matrix) @ np.abs(values[source])
+        return total
+    argument = np.abs(values[node.source])
+    return argument + np.abs(activations.value(node.kind, values[node.source].T, node.parameters).T)

@@ -1,0 +1,145 @@
+"""Products and quotients that exporters write for activations.
+
+x * gate(x) of SiLU, GELU, Mish and HardSwish, and x / (1 + |x|), which is softsign. Other products
+and quotients of two tensors that depend on the input are refused: over the whole space they have no
+Lipschitz constant.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import scipy.sparse as sp
+
+from ..errors import LipoptError
+from ..network import Activation, Affine
+from .builder import Builder
+from .views import View, whole
+
+
+@dataclass(frozen=True)
+class _Scaled:
+    """scale * (values of a node) + shift, with the same two numbers for every entry."""
+
+    node: int
+    scale: float
+    shift: float
+
+
+@dataclass(frozen=True)
+class _Gate:
+    """x * gate(x) = factor * kind(x)."""
+
+    kind: str
+    parameters: dict[str, float]
+    factor: float
+    origin: int  # the node of x that the gate reads
+
+
+def product(builder: Builder, name: str, a: View, b: View) -> View:
+    """x * gate(x) as the activation that it is."""
+    for x, gate in ((a, b), (b, a)):
+        if x.shape == gate.shape:
+            found = _gated(builder, name, x, gate)
+            if found is not None:
+                return found
+    raise LipoptError(
+        "it multiplies two tensors that depend on the input, which is not supported; only"
+        " x * gate(x) of SiLU, GELU, Mish and HardSwish is (export GELU as one node: opset 20)"
+    )
+
+
+def quotient(builder: Builder, name: str, x: View, divisor: View) -> View:
+    """x / (1 + |x|) as softsign."""
+    below = _unscaled(builder, builder.materialize(f"{name}.divisor", divisor))
+    size = builder.nodes[below.node]
+    source = builder.materialize(f"{name}.input", x)
+    shifted = below.scale == 1 and below.shift == 1 and x.shape == divisor.shape
+    if shifted and isinstance(size, Activation) and size.kind == "abs" and size.source == source:
+        return builder.activation(name, x, "softsign")
+    raise LipoptError("it divides by a tensor that depends on the input, which is not supported")
+
+
+def log(builder: Builder, name: str, x: View) -> View:
+    """The logarithm of a sigmoid."""
+    node = builder.nodes[builder.materialize(f"{name}.input", x)]
+    if isinstance(node, Activation) and node.kind == "sigmoid":
+        return builder.log_sigmoid(name, whole(node.source, x.shape))
+    raise LipoptError("only the logarithm of a sigmoid is supported; export the model without it")
+
+
+def _gated(builder: Builder, name: str, x: View, gate: View) -> View | None:
+    """(alpha x) * (beta act(gamma x + c) + delta), where these numbers make an activation."""
+    base = _unscaled(builder, builder.materialize(f"{name}.input", x))
+    outer = _unscaled(builder, builder.materialize(f"{name}.gate", gate))
+    act = builder.nodes[outer.node]
+    if base.shift != 0 or not isinstance(act, Activation):
+        return None
+    inner = _unscaled(builder, act.source)
+    known = _known_gate(builder, act, inner, outer)
+    if known is None or known.origin != base.node:
+        return None
+    result = builder.activation(name, whole(base.node, x.shape), known.kind, known.parameters)
+    factor = base.scale * known.factor
+    if factor == 1:
+        return result
+    return builder.scale_shift(f"{name}.scale", result, factor, 0.0)
+
+
+def _known_gate(builder: Builder, act: Activation, inner: _Scaled, outer: _Scaled) -> _Gate | None:
+    """What x * (outer.scale * act(inner) + outer.shift) is."""
+    p = act.parameters
+    proportional = inner.shift == 0 and inner.scale > 0
+    untouched = inner.shift == 0 and inner.scale == 1
+    if act.kind == "sigmoid" and proportional and outer.shift == 0:
+        return _Gate("silu", {"beta": inner.scale}, outer.scale, inner.node)
+    if act.kind == "erf" and proportional and outer.shift == outer.scale:
+        beta = float(inner.scale * np.sqrt(2))
+        return _Gate("gelu", {"beta": beta}, 2 * outer.scale, inner.node)
+    if act.kind == "clip" and outer.shift == 0:
+        shifted = (inner.scale, inner.shift, p["low"], p["high"])
+        if shifted == (1, 3, 0, 6):
+            return _Gate("hard_swish", {}, 6 * outer.scale, inner.node)
+    if act.kind == "hard_sigmoid" and untouched and outer.shift == 0 and p["beta"] == 0.5:
+        return _hard_swish(p["alpha"], outer, inner)
+    if act.kind == "tanh" and untouched and outer.shift == 0:
+        return _mish(builder, inner, outer)
+    return None
+
+
+def _hard_swish(alpha: object, outer: _Scaled, inner: _Scaled) -> _Gate | None:
+    """x * clip(alpha x + 1/2, 0, 1) for alpha = 1/6, to the precision that it can be stored in."""
+    if alpha not in (1 / 6, float(np.float32(1 / 6))):
+        return None
+    return _Gate("hard_swish", {}, outer.scale, inner.node)
+
+
+def _mish(builder: Builder, inner: _Scaled, outer: _Scaled) -> _Gate | None:
+    """x * tanh(softplus(x))."""
+    softplus = builder.nodes[inner.node]
+    if not isinstance(softplus, Activation) or softplus.kind != "softplus":
+        return None
+    origin = _unscaled(builder, softplus.source)
+    if softplus.parameters["beta"] != 1 or origin.scale != 1 or origin.shift != 0:
+        return None
+    return _Gate("mish", {}, outer.scale, origin.node)
+
+
+def _unscaled(builder: Builder, i: int) -> _Scaled:
+    """Node i as a scaled and shifted copy of another, as far back as that goes."""
+    scale = 1.0
+    shift = 0.0
+    while True:
+        node = builder.nodes[i]
+        if not isinstance(node, Affine) or len(node.sources) != 1:
+            return _Scaled(i, scale, shift)
+        matrix = sp.csr_array(node.matrices[0])
+        diagonal = matrix.diagonal()
+        is_diagonal = matrix.shape[0] == matrix.shape[1] == matrix.nnz
+        uniform = is_diagonal and diagonal[0] != 0 and (diagonal == diagonal[0]).all()
+        if not uniform or (node.bias != node.bias[0]).any():
+            return _Scaled(i, scale, shift)
+        shift += scale * float(node.bias[0])
+        scale *= float(diagonal[0])
+        i = node.sources[0]
