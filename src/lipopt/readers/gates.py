@@ -101,18 +101,12 @@ def _known_gate(builder: Builder, act: Activation, inner: _Scaled, outer: _Scale
         shifted = (inner.scale, inner.shift, p["low"], p["high"])
         if shifted == (1, 3, 0, 6):
             return _Gate("hard_swish", {}, 6 * outer.scale, inner.node)
-    if act.kind == "hard_sigmoid" and untouched and outer.shift == 0 and p["beta"] == 0.5:
-        return _hard_swish(p["alpha"], outer, inner)
+    if act.kind == "hard_sigmoid" and untouched and outer.shift == 0:
+        parameters = {"alpha": float(p["alpha"]), "beta": float(p["beta"])}
+        return _Gate("hard_silu", parameters, outer.scale, inner.node)
     if act.kind == "tanh" and untouched and outer.shift == 0:
         return _mish(builder, inner, outer)
     return None
-
-
-def _hard_swish(alpha: object, outer: _Scaled, inner: _Scaled) -> _Gate | None:
-    """x * clip(alpha x + 1/2, 0, 1) for alpha = 1/6, to the precision that it can be stored in."""
-    if alpha not in (1 / 6, float(np.float32(1 / 6))):
-        return None
-    return _Gate("hard_swish", {}, outer.scale, inner.node)
 
 
 def _mish(builder: Builder, inner: _Scaled, outer: _Scaled) -> _Gate | None:
