@@ -16,6 +16,7 @@ from lipopt.methods import REGISTER, find_method
 from lipopt.network import Activation
 from lipopt.presolve import presolve
 from lipopt.problem import derivative_problem, output_matrix, slope_ranges
+from lipopt.readers.builder import Builder
 
 
 def problems(question: Question) -> tuple:
@@ -117,6 +118,29 @@ def test_weights_at_the_ends_of_float64(norm: str, method: str) -> None:
         assert 0 < result.upper < 1e-300
     else:
         assert (method, norm) in (("lipopt", "l2"), ("shor", "l1"))
+
+
+@pytest.mark.parametrize("norm", ["linf", "l2", "l1"])
+@pytest.mark.parametrize("method", ["auto", "path-sum", "sdp", "product"])
+def test_products_that_vanish_on_the_way_are_paid_for(norm: str, method: str) -> None:
+    """Powers of two in diagonal matrices, whose products are exact unless they underflow; a later matrix makes them large."""
+    for exponents in ([-600, -600, 1000], [-200, -900, 500], [-300, -400, -400], [-537, -538, 100, 100]):
+        builder = Builder()
+        x = builder.input((1, 5))
+        for exponent in exponents:
+            x = builder.linear("diagonal", x, 2.0**exponent * np.eye(5), np.zeros(5))
+        result = lipopt.bound(builder.network(x), norm=norm, output="all", method=method, samples=10)
+        assert Fraction(result.upper) >= Fraction(2) ** sum(exponents)
+
+
+def test_slopes_that_vanish_on_the_way_are_paid_for() -> None:
+    builder = Builder()
+    x = builder.linear("small", builder.input((1, 5)), 2.0**-900 * np.eye(5), np.zeros(5))
+    x = builder.activation("slope", x, "leaky_relu", {"alpha": 2.0**-200})
+    x = builder.linear("large", x, 2.0**900 * np.eye(5), np.zeros(5))
+    at_a_point = lipopt.Ball(np.full(5, -1.0), 0.0)
+    result = lipopt.bound(builder.network(x), domain=at_a_point, method="path-sum", samples=10)
+    assert result.upper >= 2.0**-200
 
 
 @given(st.integers(1, 12), st.integers(1, 12), st.integers(0, 10**6), st.booleans())

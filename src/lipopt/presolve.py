@@ -6,6 +6,10 @@ small balls most of the network does. Neurons that no input reaches or that reac
 Substitution rounds the coefficients. A path from the input to the output uses at most one of the coefficients that one
 layer's substitution changes, so the optimum moves by at most g.E f, where E bounds the errors, f the absolute values of x
 and g those of the gradient, both by the path sum. That is added to the problem's `slack`.
+
+With B = A_ba, D = l_a A_a as computed, and n terms in a row of B, an entry of E is at most gamma(n + 2) |B| |D|, and for what
+underflows TINY (|B| 1 + n + 2): entries of D are off by less than TINY, which B then multiplies, and so are n products.
+Path sums are rounded upward, and so is the slack.
 """
 
 from __future__ import annotations
@@ -19,7 +23,7 @@ import scipy.sparse as sp
 from .errors import LipoptError
 from .network import tidy
 from .problem import Blocks, DerivativeProblem, Layer
-from .rounding import TINY, Array, Matrix, gamma, terms
+from .rounding import TINY, Array, Matrix, gamma, terms, times_up, up, up_float
 
 FILL = 4_000_000  # a layer stays if substituting it would leave more coefficients than this, and than GROWTH times as many
 GROWTH = 1.5
@@ -96,18 +100,29 @@ def slopes_from_zero(problem: DerivativeProblem) -> DerivativeProblem:
 
 
 def path_sums(problem: DerivativeProblem) -> tuple[list[Array], list[Array]]:
-    """Bounds on |x| by source and on |gradient in x| by source (summed over the rows of C), in plain float arithmetic."""
+    """Bounds on |x| by source and on |gradient in x| by source (summed over the rows of C), rounded upward."""
     steepest = [np.maximum(np.abs(layer.lower), np.abs(layer.upper)) for layer in problem.layers]
     x = [np.ones(problem.inputs)]
     for layer, s in zip(problem.layers, steepest, strict=True):
-        x.append(s * sum((abs(m) @ x[source] for source, m in layer.blocks.items()), np.zeros(layer.size)))
+        y = sum((times_up(m, x[source]) for source, m in layer.blocks.items()), np.zeros(layer.size))
+        x.append(_up_where(s > 0, s * y, len(layer.blocks) + 1))
     gradient = [np.zeros(n) for n in problem.sizes]
     for source, matrix in problem.objective.items():
-        gradient[source] += abs(matrix).T @ np.ones(matrix.shape[0])
+        gradient[source] += times_up(_transposed(matrix), np.ones(matrix.shape[0]))
     for i in range(len(problem.layers), 0, -1):
+        through = _up_where(steepest[i - 1] > 0, steepest[i - 1] * gradient[i], 1)
         for source, matrix in problem.layers[i - 1].blocks.items():
-            gradient[source] += abs(matrix).T @ (steepest[i - 1] * gradient[i])
+            gradient[source] = up(gradient[source] + times_up(_transposed(matrix), through), 1)
     return x, gradient
+
+
+def _up_where(mask: Array, x: Array, n: int) -> Array:
+    """`up`, but what is exactly zero outside the mask stays so."""
+    return np.where(mask, up(x, n), x)
+
+
+def _transposed(matrix: Matrix) -> Matrix:
+    return matrix.T.tocsr() if sp.issparse(matrix) else matrix.T
 
 
 def _any(matrix: Matrix, mask: Array) -> Array:
@@ -155,20 +170,24 @@ def _substitute(problem: DerivativeProblem, i: int, linear: Array, rest: Array, 
         if len(rest):
             new[i] = blocks[i][:, rest]
         if k < len(layers):
-            weight = np.maximum(np.abs(layers[k].lower), np.abs(layers[k].upper)) * gradient[k + 1]
+            weight = up(np.maximum(np.abs(layers[k].lower), np.abs(layers[k].upper)) * gradient[k + 1], 1)
         else:
             weight = np.ones(outer.shape[0])
         for source, matrix in inner.items():
-            size = abs(outer) @ (abs(matrix) @ x[source])
-            roundings = 0 if _exact(outer, slope) else terms(outer) + 2
+            size = times_up(outer, times_up(matrix, x[source]))
+            exact = _exact(outer, slope, layer.blocks[source])
+            roundings = 0 if exact else terms(outer) + 2
+            vanished = np.zeros(len(size)) if exact else up(abs(outer).sum(axis=1), terms(outer))
             product = outer @ matrix
             if source in new:
-                size = size + abs(new[source]) @ x[source]
+                size = size + times_up(new[source], x[source])
                 roundings += 1
                 product = _dense(new[source]) + product if not sp.issparse(product) else product + new[source]
             new[source] = tidy(product)
             if roundings:
-                slack += 1.01 * (gamma(roundings) * (weight @ size) + roundings * TINY * (weight.sum() * x[source].sum()))
+                rounded = gamma(roundings) * (weight @ size)
+                underflow = TINY * (weight @ (vanished + roundings)) * x[source].sum()
+                slack = up_float(slack + 1.01 * (rounded + underflow), 4)
         if k < len(layers):
             layers[k] = replace(layers[k], blocks=new)
         else:
@@ -186,12 +205,24 @@ def _dense(matrix: Matrix) -> Array:
     return matrix.toarray() if sp.issparse(matrix) else matrix
 
 
-def _exact(outer: Matrix, slope: Array) -> bool:
-    """Whether outer @ diag(slope) @ M is computed without rounding: one term a row, and powers of two."""
+def _exact(outer: Matrix, slope: Array, matrix: Matrix) -> bool:
+    """Whether outer @ diag(slope) @ matrix is computed without rounding: one term a row, powers of two, and no underflow.
+
+    A number that frexp gives the exponent e is at least 2^(e - 1), and one of at least 2^-1022 keeps all of its bits."""
     if not sp.issparse(outer) or terms(outer) > 1:
         return False
     powers = [np.abs(np.frexp(v)[0]) == 0.5 for v in (outer.data, slope)]
-    return all(bool((p | (v == 0)).all()) for p, v in zip(powers, (outer.data, slope), strict=True))
+    if not all(bool((p | (v == 0)).all()) for p, v in zip(powers, (outer.data, slope), strict=True)):
+        return False
+    inner = _least_exponent(slope) + _least_exponent(matrix.data if sp.issparse(matrix) else matrix)
+    product = inner + _least_exponent(outer.data)
+    return min(inner - 2, product - 3) >= -1022
+
+
+def _least_exponent(values: Array) -> int:
+    """The exponent, as frexp has it, of the smallest number that is not zero."""
+    sizes = np.abs(values[values != 0])
+    return int(np.frexp(sizes.min())[1]) if len(sizes) else 0
 
 
 def _worthwhile(layer: Layer, linear: Array, readers: list[Blocks], i: int) -> bool:
