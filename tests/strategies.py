@@ -13,7 +13,22 @@ from lipopt.network import Network
 from lipopt.readers.builder import Builder, View
 
 SEEDS = st.integers(0, 2**32 - 1)
-ARCHITECTURES = ("dense", "sparse", "wide", "residual", "convolution", "max-pool", "concatenation", "one layer")
+ARCHITECTURES = (
+    "dense",
+    "sparse",
+    "wide",
+    "residual",
+    "convolution",
+    "max-pool",
+    "concatenation",
+    "one layer",
+    "affine first",
+    "affine between",
+    "affine last",
+    "affine everywhere",
+    "input skip",
+    "activations in a row",
+)
 PARAMETERS = {
     "leaky_relu": {"alpha": -0.3},
     "clip": {"low": -0.5, "high": 0.7},
@@ -66,6 +81,18 @@ def make_network(architecture: str, kind: str, seed: int) -> Network:
     x = b.input((1, 12 if architecture == "wide" else 3))  # wide: more inputs than neurons
     if architecture == "one layer":
         return b.network(dense(x, 2))
+    if architecture == "activations in a row":
+        return b.network(dense(act(act(dense(act(x), 3))), 2))
+    if architecture == "input skip":
+        return b.network(dense(act(b.add("skip", [x, dense(act(dense(x, 3)), 3)], [1.0, 0.5])), 2))
+    if architecture.startswith("affine"):
+        doubled = architecture.removeprefix("affine ")
+        for place in ("first", "between", "last"):
+            x = dense(x, 3)
+            if doubled in (place, "everywhere"):
+                x = dense(x, 4)
+            x = x if place == "last" else act(x)
+        return b.network(x)
     density = 0.4 if architecture == "sparse" else 1.0
     x = act(dense(x, 4, density))
     if architecture == "residual":

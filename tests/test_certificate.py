@@ -3,11 +3,12 @@
 import numpy as np
 import pytest
 from hypothesis import given, settings
-from strategies import Question, make_network, questions
+from lipcheck_files import verdict
+from strategies import ARCHITECTURES, Question, make_network, questions
 
 import lipcheck.certificate
 import lipcheck.network
-from lipopt import Ball, load
+from lipopt import Ball, Box, LipoptError, bound, load
 from lipopt.activations import KINDS
 from lipopt.api import _split
 from lipopt.certificate import SDP_LOSS, certify
@@ -108,6 +109,55 @@ def test_narrow_slopes(seed, directory):
     for norm in ("linf", "l2", "l1"):
         certificate, claim = export(network, "sdp", norm=norm, output="all", domain=domain, directory=directory)
         assert certificate.loss <= SDP_LOSS or claim.bound < 1e-25
+
+
+def written(seed, architecture, directory):
+    """What the checker says of a certificate that `bound` writes for a random question; None if the method refuses."""
+    rng = np.random.default_rng(seed)
+    kind = str(rng.choice(sorted(KINDS)))
+    network = make_network(architecture, kind, seed)
+    center = rng.normal(size=network.input_size)
+    width = 10 ** rng.uniform(-4, 1)
+    domains = [None, Ball(center, 0.0), Ball(center, width), Ball(center, width), Box(center - width, center + width / 3)]
+    options = {
+        "norm": str(rng.choice(["linf", "l2", "l1"])),
+        "output": [0, 1, "all"][rng.integers(3)],
+        "domain": domains[rng.integers(len(domains))],
+        "method": str(rng.choice(["auto", "sdp", "path-sum", "product", "lipopt"])),
+    }
+    try:
+        result = bound(network, **options, samples=10, certify=True)
+    except LipoptError:
+        return None
+    network.save(directory / "network.safetensors")
+    result.certificate.save(directory / "certificate")
+    return verdict((directory / "network.safetensors").read_bytes(), (directory / "certificate").read_bytes())[0]
+
+
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+def test_what_is_written_verifies(architecture, directory):
+    verdicts = [written(seed, architecture, directory) for seed in range(6)]
+    assert set(verdicts) <= {0, None}
+    assert 0 in verdicts
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+def test_what_is_written_verifies_in_many_cases(architecture, directory):
+    wrong = [seed for seed in range(400) if written(seed, architecture, directory) not in (0, None)]
+    assert wrong == []
+
+
+@pytest.mark.parametrize("kind", ["tanh", "gelu", "softplus", "relu"])
+@pytest.mark.parametrize("norm", ["linf", "l2", "l1"])
+def test_two_affine_nodes_before_the_first_activation(kind, norm, directory):
+    """Their intervals are cut by backward bounds on both sides, as the specification says."""
+    for seed in range(4):
+        network = make_network("affine first", kind, seed)
+        domain = Ball(np.random.default_rng(seed).normal(size=3), 0.1)
+        for method in ("sdp", "path-sum"):
+            certificate, _ = export(network, method, norm=norm, output="all", domain=domain, directory=directory)
+            assert certificate.loss <= SDP_LOSS
 
 
 def test_a_point(directory):

@@ -23,7 +23,7 @@ from .definite import spectral_norm_up
 from .domain import Domain
 from .dual import Multipliers, best_by_input
 from .errors import LipoptError
-from .intervals import Interval, preactivation_intervals
+from .intervals import Interval, preactivation_intervals, reads_more_than_the_input
 from .krivine import Products
 from .methods import Task, UpperBound
 from .network import Activation, Affine, Network
@@ -425,7 +425,8 @@ def _domain_lines(network: Network, domain: Domain, intervals: list[Interval] | 
     lower, upper = domain.bounds(network.input_size)
     lines = ["domain box", f"lower {_exact(lower)}", f"upper {_exact(upper)}"]
     nodes = _activations(network)
-    if len(nodes) < 2:  # the bounds of the only one are those of interval propagation
+    read = [i for i, readers in enumerate(network.consumers) if set(readers) & set(nodes)]
+    if not any(reads_more_than_the_input(network, i) for i in read):  # then interval propagation is all there is
         return [*lines, "relaxations none"]
     lines.append("relaxations all")
     for i in nodes:

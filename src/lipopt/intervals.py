@@ -4,6 +4,9 @@ Two enclosures, intersected: interval propagation, and backward linear bounds (C
 function of a layer back to the input, replacing every activation by one of two lines around it. Both are rounded
 outward: a computed product is widened by gamma(n) times the product of absolute values, with the magnitude of each
 node taken from its interval.
+
+Backward bounds are taken of every affine node that an activation reads and that reads more than the input alone, as
+spec/certificate.md has it: also before the first activation, where they are those of the product of the matrices.
 """
 
 from __future__ import annotations
@@ -64,11 +67,13 @@ def _tighten(
 ) -> Interval:
     """The interval of node i cut down by backward bounds, for the entries whose slope in `reader` is not known yet."""
     lo, hi = (bound.copy() for bound in intervals[i])
+    if not reads_more_than_the_input(network, i):
+        return lo, hi
     low, high = activations.slope_range(reader.kind, lo, hi, reader.parameters)
     rows = np.flatnonzero(low < high)
     before = network.nodes[: i + 1]
     nonzeros = sum(int(m.size) for node in before if isinstance(node, Affine) for m in node.matrices)
-    if not lines or 2 * len(rows) * nonzeros > MOST_WORK:
+    if 2 * len(rows) * nonzeros > MOST_WORK:
         return lo, hi
     widest = max(node.size for node in before)
     for part in np.array_split(rows, max(1, -(-2 * len(rows) * widest // CHUNK))):
@@ -76,16 +81,24 @@ def _tighten(
         k = np.arange(len(part))
         start[k, part], start[len(part) + k, part] = 1.0, -1.0
         bound = backward_lower(network, i, start, intervals, lines)
-        lo[part] = np.maximum(lo[part], bound[: len(part)])
-        hi[part] = np.minimum(hi[part], -bound[len(part) :])
+        lo[part] = np.fmax(lo[part], bound[: len(part)])  # a NaN is no bound: something overflowed
+        hi[part] = np.fmin(hi[part], -bound[len(part) :])
     # Rounding can make two valid bounds cross by an ulp on an interval of width zero: keep it non-empty.
     return np.minimum(lo, hi), np.maximum(lo, hi)
+
+
+def reads_more_than_the_input(network: Network, i: int) -> bool:
+    """Whether backward bounds of affine node i can be better than its interval: for those of the input they are the same."""
+    node = network.nodes[i]
+    return isinstance(node, Affine) and any(source > 0 for source in node.sources)
 
 
 def backward_lower(
     network: Network, i: int, start: Array, intervals: list[Interval], lines: dict[int, tuple[Array, ...]]
 ) -> Array:
-    """Lower bounds on the rows of start @ (values of node i), over the box."""
+    """Lower bounds on the rows of start @ (values of node i), over the box.
+
+    A coefficient that underflows is off by less than TINY, and multiplies a value of at most its magnitude."""
     rows: dict[int, Array] = {i: start}
     constant = np.zeros(len(start))
     slack = np.zeros(len(start))
@@ -102,14 +115,16 @@ def backward_lower(
             for source, matrix in zip(node.sources, node.matrices, strict=True):
                 product = (matrix.T @ row.T).T
                 _add(rows, source, product)
-                slack += gamma(node.size + i + 4) * (size @ times_up(matrix, magnitude[source])) + node.size * TINY
+                slack += gamma(node.size + i + 4) * (size @ times_up(matrix, magnitude[source]))
+                slack += node.size * TINY * (1 + magnitude[source].sum())
         elif isinstance(node, Activation):
             k1, c1, k2, c2 = lines[k]
             positive, negative = np.maximum(row, 0), np.minimum(row, 0)
             _add(rows, node.source, positive * k1 + negative * k2)
             constant += positive @ c1 + negative @ c2
             steepest, offset = np.maximum(np.abs(k1), np.abs(k2)), np.maximum(np.abs(c1), np.abs(c2))
-            slack += gamma(node.size + i + 4) * (size @ (steepest * magnitude[node.source] + offset)) + node.size * TINY
+            slack += gamma(node.size + i + 4) * (size @ (steepest * magnitude[node.source] + offset))
+            slack += TINY * (node.size + magnitude[node.source].sum())
     row = rows.get(0, np.zeros((len(start), network.input_size)))
     lo, hi = intervals[0]
     value = np.maximum(row, 0) @ lo + np.minimum(row, 0) @ hi
