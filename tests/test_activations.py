@@ -1,6 +1,7 @@
 """Slope ranges, values and lines of every activation, against sampling and high precision."""
 
 import itertools
+from fractions import Fraction
 
 import mpmath
 import numpy as np
@@ -107,6 +108,87 @@ def test_ranges_and_lines_on_an_interval(kind: str, start: float, width: float) 
     assert (values <= k2 * x + c2).all()
 
 
+def ramp(x: Fraction, alpha: float, beta: float) -> Fraction:
+    return min(max(Fraction(alpha) * x + Fraction(beta), Fraction(0)), Fraction(1))
+
+
+EXACT = {"hard_sigmoid": ramp}
+EXACT_SLOPES = {
+    "hard_sigmoid": lambda x, alpha, beta: Fraction(alpha),
+}
+
+
+@pytest.mark.parametrize("kind", sorted(EXACT))
+def test_ramps_of_every_steepness_in_exact_arithmetic(kind: str) -> None:
+    """Slopes, values and lines around the break points, where alpha x + beta cancels to nothing but its rounding error."""
+    rng = np.random.default_rng(0)
+    for _ in range(2000):
+        alpha = float(2.0 ** rng.integers(-99, 99) * rng.uniform(1, 2))
+        place = float(rng.choice([0.0, 1.0, 1 / 3, 100 * rng.normal()]))
+        beta = float(np.clip(rng.choice([-alpha * place, rng.uniform() - alpha * place, 0.5]), -(2.0**100), 2.0**100))
+        p = activations.check(kind, {"alpha": alpha, "beta": beta})
+        breaks = [-Fraction(beta) / Fraction(alpha), (1 - Fraction(beta)) / Fraction(alpha)]
+        lo = np.nextafter(float(breaks[rng.integers(2)]), rng.choice([-np.inf, np.inf]))
+        hi = lo + rng.choice([0.0, 1.0, 2.0**-53, 1 / alpha]) * abs(rng.normal())
+        ends = np.array([lo]), np.array([hi])
+        low, high = activations.slope_range(kind, *ends, p)
+        bottom, top = activations.value_range(kind, *ends, p)
+        k1, c1, k2, c2 = (Fraction(float(v[0])) for v in activations.linear_bounds(kind, *ends, p))
+        inside = [Fraction(float(lo)), Fraction(float(hi)), *(b for b in breaks if lo <= b <= hi)]
+        for x in inside:
+            value = EXACT[kind](x, alpha, beta)
+            assert bottom[0] <= value <= top[0]
+            assert k1 * x + c1 <= value <= k2 * x + c2
+            if breaks[0] <= x <= breaks[1]:
+                assert low[0] <= EXACT_SLOPES[kind](x, alpha, beta) <= high[0]
+            if x <= breaks[0]:
+                assert low[0] <= 0 <= high[0]
+            if x >= breaks[1]:
+                assert low[0] <= (kind == "hard_silu") <= high[0]
+
+
+@pytest.mark.parametrize("kind", sorted(set(KINDS) - {"clip"}))
+def test_slopes_beyond_all_numbers_are_their_limits(kind: str) -> None:
+    """At infinity, and at the largest floats."""
+    p = settings_of(kind)
+    largest = np.finfo(np.float64).max
+    for end in (1e5, 1e305, largest, np.inf):
+        for sign in (-1, 1):
+            low, high = activations.slope_range(kind, np.array([sign * end]), np.array([sign * end]), p)
+            near = activations.slope(kind, np.array([sign * 1e4]), p)[0]
+            assert low[0] <= high[0]
+            np.testing.assert_allclose([low[0], high[0]], near, atol=2e-8)
+
+
+@pytest.mark.parametrize("low", [-1e299, -1e300, -1e305, -1e308])
+def test_clip_far_out(low: float) -> None:
+    p = activations.check("clip", {"low": low})
+    whole = activations.slope_range("clip", np.array([-np.inf]), np.array([np.inf]), p)
+    assert (whole[0][0], whole[1][0]) == (0, 1)
+    beyond = activations.slope_range("clip", np.array([-np.inf]), np.array([np.nextafter(low, -np.inf)]), p)
+    assert (beyond[0][0], beyond[1][0]) == (0, 0)
+
+
+@pytest.mark.parametrize("kind", ["silu", "gelu"])
+@pytest.mark.parametrize("beta", [2.0**-100, 1e-20, 1e20, 2.0**100])
+def test_a_factor_does_not_change_the_slopes(kind: str, beta: float) -> None:
+    everything = np.array([-np.inf]), np.array([np.inf])
+    scaled = activations.slope_range(kind, *everything, activations.check(kind, {"beta": beta}))
+    plain = activations.slope_range(kind, *everything, activations.check(kind, {}))
+    np.testing.assert_allclose(scaled, plain, rtol=1e-12)
+
+
+def test_what_is_not_known_has_every_slope() -> None:
+    low, high = activations.slope_range("relu", np.array([np.nan, 1.0]), np.array([1.0, np.nan]), {})
+    np.testing.assert_array_equal([low, high], [[0, 1], [1, 1]])
+
+
+def test_parameters_are_widened_to_float64() -> None:
+    p = activations.check("hard_sigmoid", {"alpha": np.float32(0.2), "beta": np.array([0.1, 0.7], np.float32)})
+    assert p["alpha"] == float(np.float32(0.2))
+    assert all(np.asarray(v).dtype == np.float64 for v in p.values())
+
+
 def test_relu_lines_are_those_of_crown() -> None:
     k1, c1, k2, c2 = activations.linear_bounds("relu", np.array([-1.0, -3.0]), np.array([3.0, 1.0]), {})
     np.testing.assert_allclose([k1, c1, k2, c2], [[1, 0], [0, 0], [0.75, 0.25], [0.75, 0.75]], atol=1e-13)
@@ -129,6 +211,13 @@ def test_kinks_give_the_closed_interval_of_one_sided_slopes() -> None:
         ("elu", {"alpha": np.nan}),
         ("silu", {"beta": np.inf}),
         ("clip", {"low": 1.0, "high": 0.0}),
+        ("clip", {"low": np.inf, "high": np.inf}),
+        ("clip", {"low": -np.inf, "high": -np.inf}),
+        ("silu", {"beta": 1e-302}),
+        ("celu", {"alpha": 2.0**-101}),
+        ("softplus", {"beta": 2.0**101}),
+        ("hard_sigmoid", {"beta": -(2.0**101)}),
+        ("selu", {"gamma": 1e300}),
     ],
 )
 def test_bad_parameters(kind: str, parameters: dict) -> None:

@@ -122,6 +122,23 @@ def test_slopes_over_the_whole_space(kind):
     assert high <= wide_high[0] + Fraction(1, 2**60)
 
 
+def test_infinity_is_beyond_every_parameter():
+    """Whatever a float64 parameter is, over the whole space every slope counts."""
+    smallest, largest = Fraction(np.finfo(np.float64).smallest_subnormal), Fraction(np.finfo(np.float64).max)
+    assert slope_range(KINDS["clip"][1](-largest, float("inf"))) == (0, 1)
+    for beta in (smallest, Fraction(1e-302), largest):
+        for kind, steepest in (("silu", 1.0998), ("gelu", 1.1289)):
+            low, high = slope_range(KINDS[kind][1](beta))
+            assert high > steepest
+            assert low < 1 - steepest
+        assert slope_range(KINDS["softplus"][1](beta)) == (0, 1)
+        assert slope_range(KINDS["celu"][1](beta)) == (0, 1)
+        for shift in (-largest, Fraction(0), largest):
+            low, high = slope_range(KINDS["hard_sigmoid"][1](beta, shift))
+            assert low == 0
+            assert high == max(beta, Fraction(1, 2**128))  # rounded up to the grid
+
+
 @pytest.mark.parametrize("kind", ["silu", "gelu", "gelu_tanh", "mish"])
 def test_slopes_turn_where_the_break_points_are(kind):
     f, _ = build(kind)

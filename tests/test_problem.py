@@ -143,6 +143,28 @@ def test_slopes_that_vanish_on_the_way_are_paid_for() -> None:
     assert result.upper >= 2.0**-200
 
 
+@pytest.mark.parametrize("norm", ["linf", "l2", "l1"])
+def test_a_kink_near_the_largest_floats_counts(norm: str) -> None:
+    """x - clip(x, -1e305, inf) has slope 1 below -1e305."""
+    builder = Builder()
+    x = builder.input((1, 1))
+    clipped = builder.activation("clip", x, "clip", {"low": -1e305})
+    network = builder.network(builder.add("difference", [x, clipped], [1.0, -1.0]))
+    assert lipopt.bound(network, norm=norm, samples=10).upper >= 1
+
+
+def test_a_steep_ramp_is_not_taken_for_a_constant() -> None:
+    """The rounding error of alpha x + beta is larger than 1 here: the ReLU that follows may be active."""
+    builder = Builder()
+    alpha = 1.7386346616200606e19
+    x = builder.input((1, 1))
+    x = builder.activation("ramp", x, "hard_sigmoid", {"alpha": alpha, "beta": -5.795448872066868e18})
+    x = builder.linear("shift", x, np.eye(1), np.array([-0.5]))
+    x = builder.linear("scale", builder.activation("relu", x, "relu", {}), np.eye(1) / alpha, np.zeros(1))
+    around = lipopt.Box(0.33333333333333326, 0.3333333333333333)
+    assert lipopt.bound(builder.network(x), domain=around, samples=10).upper >= 1 - 1e-15
+
+
 @given(st.integers(1, 12), st.integers(1, 12), st.integers(0, 10**6), st.booleans())
 def test_spectral_norm(rows: int, columns: int, seed: int, sparse: bool) -> None:
     matrix = np.random.default_rng(seed).normal(size=(rows, columns))

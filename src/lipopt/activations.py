@@ -7,6 +7,11 @@ kink that is the closed interval of one-sided slopes. Slopes that are not consta
 size s of their terms, by PAD (4 + |log s|): more than the error of evaluating them (a few units in the last place, and as
 many of the exponent x in e^x) or of the break point (where it is a turning point, the slope is flat there).
 
+Infinity is infinite: the ends of an interval may be, and a slope there is its limit. Break points that are computed from
+parameters are off by two roundings, so a piece is taken to begin and end a little further out (`_blur`). These arguments need
+products and quotients of parameters that neither overflow nor vanish: `check` refuses parameters beyond 2^100, and
+those that must be positive below 2^-100, but for activations that are evaluated with a single rounding, which need no limit.
+
 `linear_bounds` encloses the activation between two lines, from values and slope ranges alone, so that one proof
 serves every activation.
 """
@@ -23,7 +28,7 @@ from scipy.special import erf as erf_function
 from scipy.special import expit, ndtr
 
 from .errors import LipoptError
-from .rounding import Array
+from .rounding import TINY, Array
 
 Parameters: TypeAlias = Mapping[str, Array | float]
 Sign: TypeAlias = Callable[[Array], Array]  # nothing, or the absolute value
@@ -31,8 +36,14 @@ Slope: TypeAlias = Callable[..., Array] | str | float  # a function, the name of
 
 PAD = 2e-15
 GRID = 2.0**128  # slopes that are not constant are rounded outward to multiples of 1 / GRID, as lipcheck does
-VALUE_PAD = 1e-14  # what values are widened by, relative to 1 + |x|
-HUGE = 1e300  # stands for infinity: every slope below has reached its limit there
+VALUE_PAD = 1e-14  # what values are widened by, relative to 1 + |x|, and to what `offset` of a kind says
+EXACT_PAD = 1e-15  # relative to the value, where it is rounded at most once
+LINE_PAD = 4e-15  # what the offsets of lines are widened by, relative to their terms: 36 roundings; they take some 20
+SMALLEST = 2.0**-900  # sizes of slopes below this count as this: what underflows is less than PAD times that
+LARGEST_PARAMETER = 2.0**100
+SMALLEST_PARAMETER = 2.0**-100
+LOGISTIC_FAR = 800.0  # e^-x and x e^-x are zero in float64, and less than 1 / GRID
+NORMAL_FAR = 40.0  # so are e^(-x^2 / 2) and x times that
 CELLS = 16  # cells per interval in `linear_bounds`
 
 # Where the second derivative of the function vanishes (to the last place; tested in high precision).
@@ -52,6 +63,8 @@ class Kind:
     slopes: tuple[Slope, ...]
     defaults: Mapping[str, float] = field(default_factory=dict)
     exact: bool = False  # whether a value is rounded at most once
+    computed: bool = False  # whether break points are computed from parameters, with rounding, rather than given
+    offset: str | None = None  # a parameter that is added before the rest is cut off: values have its rounding error
     terms: Callable[..., Array] | None = None  # the sum of the terms of a slope in absolute value, where they may cancel
 
 
@@ -73,13 +86,19 @@ def _softplus(x: Array, beta: float = 1.0) -> Array:
     return np.logaddexp(0.0, beta * x) / beta
 
 
+def _ramp_ends(alpha: Array | float, beta: Array | float) -> tuple[Array | float, ...]:
+    """Where alpha x + beta is 0 and 1: two roundings at most."""
+    return (-beta / alpha, (1 - beta) / alpha)
+
+
 def _silu_slope(x: Array, beta: float, sign: Sign = np.asarray) -> Array:
-    s = expit(beta * x)
-    return s + sign(beta * x) * s * expit(-beta * x)
+    u = np.clip(beta * x, -LOGISTIC_FAR, LOGISTIC_FAR)
+    s = expit(u)
+    return s + sign(u) * s * expit(-u)
 
 
 def _gelu_slope(x: Array, beta: float, sign: Sign = np.asarray) -> Array:
-    u = beta * x
+    u = np.clip(beta * x, -NORMAL_FAR, NORMAL_FAR)
     return ndtr(u) + sign(u) * np.exp(-u * u / 2) / np.sqrt(2 * np.pi)
 
 
@@ -94,6 +113,7 @@ def _gelu_tanh_slope(x: Array, sign: Sign = np.asarray) -> Array:
 
 
 def _mish_slope(x: Array, sign: Sign = np.asarray) -> Array:
+    x = np.clip(x, -LOGISTIC_FAR, LOGISTIC_FAR)
     t = np.tanh(_softplus(x))
     return t + sign(x) * (1 - t) * (1 + t) * expit(x)
 
@@ -117,9 +137,11 @@ KINDS: dict[str, Kind] = {
     ),
     "hard_sigmoid": Kind(
         lambda x, alpha, beta: np.clip(alpha * x + beta, 0, 1),
-        lambda alpha, beta: (-beta / alpha, (1 - beta) / alpha),
+        _ramp_ends,
         (0.0, "alpha", 0.0),
         {"alpha": 0.2, "beta": 0.5},
+        computed=True,
+        offset="beta",
     ),
     "hard_swish": Kind(
         lambda x: x * np.clip(x / 6 + 0.5, 0, 1),
@@ -155,6 +177,7 @@ KINDS: dict[str, Kind] = {
         lambda beta: (-SILU_TURN / beta, SILU_TURN / beta),
         (_silu_slope,) * 3,
         {"beta": 1.0},
+        computed=True,
         terms=partial(_silu_slope, sign=np.abs),
     ),
     "gelu": Kind(
@@ -162,6 +185,7 @@ KINDS: dict[str, Kind] = {
         lambda beta: (-SQRT_2 / beta, SQRT_2 / beta),
         (_gelu_slope,) * 3,
         {"beta": 1.0},
+        computed=True,
         terms=partial(_gelu_slope, sign=np.abs),
     ),
     "gelu_tanh": Kind(
@@ -188,23 +212,42 @@ _POSITIVE = {
 
 
 def check(kind: str, parameters: Parameters) -> dict[str, Array | float]:
-    """The parameters of an activation with its defaults filled in, or an error that says what is wrong with them."""
+    """The parameters of an activation as float64 with its defaults filled in, or an error that says what is wrong with them."""
     if kind not in KINDS:
         raise LipoptError(f"unknown activation '{kind}'; use one of {', '.join(sorted(KINDS))}")
     defaults = KINDS[kind].defaults
     if unknown := set(parameters) - set(defaults):
         raise LipoptError(f"activation '{kind}' has no parameter '{unknown.pop()}'; it takes {sorted(defaults)}")
-    full: dict[str, Array | float] = {**defaults, **parameters}
-    if any(np.isnan(value).any() for value in full.values()) or (
-        kind != "clip" and not all(np.isfinite(value).all() for value in full.values())
-    ):
-        raise LipoptError(f"activation '{kind}' has a parameter that is not a finite number")
-    for name in _POSITIVE.get(kind, ()):
-        if not np.all(np.asarray(full[name]) > 0):
-            raise LipoptError(f"activation '{kind}' needs {name} > 0, got {full[name]}")
-    if kind == "clip" and not np.all(np.asarray(full["low"]) <= np.asarray(full["high"])):
-        raise LipoptError("activation 'clip' needs low <= high")
+    given = {**defaults, **parameters}
+    full: dict[str, Array | float] = {name: np.asarray(p, dtype=np.float64)[()] for name, p in given.items()}
+    if any(np.isnan(p).any() for p in full.values()):
+        raise LipoptError(f"activation '{kind}' has a parameter that is not a number")
+    if kind == "clip":
+        _check_clip(full["low"], full["high"])
+        return full
+    for name, p in full.items():
+        if not np.isfinite(p).all():
+            raise LipoptError(f"activation '{kind}' has a parameter that is not a finite number")
+        _check_size(kind, name, p)
     return full
+
+
+def _check_clip(low: Array | float, high: Array | float) -> None:
+    if not np.all(np.less_equal(low, high)):
+        raise LipoptError("activation 'clip' needs low <= high")
+    if np.any(np.equal(low, np.inf)) or np.any(np.equal(high, -np.inf)):
+        raise LipoptError("activation 'clip' needs low < infinity and high > -infinity: it would have no value")
+
+
+def _check_size(kind: str, name: str, parameter: Array | float) -> None:
+    """Refuse what the error bounds of this module do not cover."""
+    if name in _POSITIVE.get(kind, ()):
+        if not np.all(np.greater(parameter, 0)):
+            raise LipoptError(f"activation '{kind}' needs {name} > 0, got {parameter}")
+        if np.any(np.less(parameter, SMALLEST_PARAMETER)):
+            raise LipoptError(f"activation '{kind}' needs {name} >= 2^-100, got {parameter}; rescale the layers around it")
+    if not KINDS[kind].exact and np.any(np.abs(parameter) > LARGEST_PARAMETER):
+        raise LipoptError(f"activation '{kind}' needs |{name}| <= 2^100, got {parameter}; rescale the layers around it")
 
 
 def value(kind: str, x: Array, parameters: Parameters) -> Array:
@@ -233,31 +276,52 @@ def kinks(kind: str, parameters: Parameters) -> tuple[Array | float, ...]:
 
 
 def slope_range(kind: str, lo: Array, hi: Array, parameters: Parameters) -> tuple[Array, Array]:
-    """The range of slopes over [lo, hi], rounded outward; lo and hi may be infinite."""
+    """The range of slopes over [lo, hi], rounded outward; lo and hi may be infinite, and NaN stands for "not known"."""
     spec = KINDS[kind]
-    lo, hi = np.clip(lo, -HUGE, HUGE), np.clip(hi, -HUGE, HUGE)
+    lo = np.where(np.isnan(lo), -np.inf, lo)
+    hi = np.where(np.isnan(hi), np.inf, hi)
     points = [np.broadcast_to(point, lo.shape) for point in spec.breaks(**parameters)]
     starts = [np.full(lo.shape, -np.inf), *points]
     ends = [*points, np.full(lo.shape, np.inf)]
-    low, high = np.full(lo.shape, np.inf), np.full(lo.shape, -np.inf)
-    with np.errstate(over="ignore", under="ignore"):
+    low = np.full(lo.shape, np.inf)
+    high = np.full(lo.shape, -np.inf)
+    with np.errstate(over="ignore", under="ignore", invalid="ignore"):
         for start, end, piece in zip(starts, ends, spec.slopes, strict=True):
-            met = (hi >= start - _blur(start)) & (lo <= end + _blur(end))
-            for end_point in (np.maximum(lo, start), np.minimum(hi, end)):
-                x = np.clip(end_point, -HUGE, HUGE)
-                at_x = np.broadcast_to(_slope_at(piece, x, parameters), lo.shape)
-                size = np.maximum(np.abs(at_x) if spec.terms is None else spec.terms(x, **parameters), 1e-300)  # underflow
-                below = above = at_x
-                if callable(piece):
-                    pad = PAD * size * (4 + np.abs(np.log(size)))
-                    below, above = np.floor((at_x - pad) * GRID) / GRID, np.ceil((at_x + pad) * GRID) / GRID
-                low, high = np.where(met, np.minimum(low, below), low), np.where(met, np.maximum(high, above), high)
+            met = (hi >= start - _blur(spec, start)) & (lo <= end + _blur(spec, end))
+            for x in (np.maximum(lo, start), np.minimum(hi, end)):
+                below, above = _slope_enclosure(spec, piece, x, parameters)
+                low = np.where(met, np.minimum(low, below), low)
+                high = np.where(met, np.maximum(high, above), high)
     return low, high
 
 
-def _blur(point: Array) -> Array:
-    """How far a break point that was computed, not given, may be from the true one."""
-    return np.where(np.isfinite(point), 4e-16 * np.abs(point), 0.0)
+def _slope_enclosure(spec: Kind, piece: Slope, x: Array, parameters: Parameters) -> tuple[Array, Array]:
+    """A piece's slope at x, rounded outward; exactly if it is constant."""
+    at_x = np.broadcast_to(np.asarray(_slope_at(piece, x, parameters)), x.shape)
+    if not callable(piece):
+        return at_x, at_x
+    terms = np.abs(at_x) if spec.terms is None else spec.terms(x, **parameters)
+    size = np.maximum(terms, SMALLEST)
+    pad = PAD * size * (4 + np.abs(np.log(size)))
+    return np.floor((at_x - pad) * GRID) / GRID, np.ceil((at_x + pad) * GRID) / GRID
+
+
+def _blur(spec: Kind, point: Array) -> Array:
+    """How far a break point may be from the true one: not at all if it is given.
+
+    Otherwise it has two roundings, 2.3e-16 relative, and adding the blur to it has one more; and what underflows."""
+    if not spec.computed:
+        return np.zeros(point.shape)
+    return np.where(np.isfinite(point), 4e-16 * np.abs(point) + TINY, 0.0)
+
+
+def rounding_size(kind: str, parameters: Parameters) -> Array | float:
+    """What the error of a value is relative to, besides 1 + |x|: 1, or more if its offset is large.
+
+    The argument v = alpha x + beta of a ramp is cut to [0, 1]. If |alpha x| > 2 (1 + |beta|), then |v| > 2 and the rounded one
+    is cut as v is. Otherwise both roundings together are below 6 units of 1 + |beta|, and cutting does not increase that."""
+    offset = KINDS[kind].offset
+    return 1.0 if offset is None else 1 + np.abs(parameters[offset])
 
 
 def linear_bounds(kind: str, lo: Array, hi: Array, parameters: Parameters) -> tuple[Array, Array, Array, Array]:
@@ -310,7 +374,10 @@ class _Cells:
         fall = np.where(inside, np.clip((left - right + q * w) / spread, 0.0, w), 0.0)
         top = np.maximum(np.maximum(left, right), left + np.maximum(q, 0) * rise)
         bottom = np.minimum(np.minimum(left, right), left + np.minimum(p, 0) * fall)
-        pad = self.pad + 1e-15 * (np.abs(k * self.points).max(-1) + (np.maximum(np.abs(p), np.abs(q)) * w).max(-1))
+        # Heights are sums of values, k x, and slopes times w. Each is rounded a few times; a quotient by `spread` is multiplied
+        # by p or q, which is no larger.
+        terms = np.abs(self.values).max(-1) + np.abs(k * self.points).max(-1) + (np.maximum(np.abs(p), np.abs(q)) * w).max(-1)
+        pad = self.pad + LINE_PAD * terms + TINY
         return bottom.min(-1) - pad, top.max(-1) + pad
 
 
@@ -323,8 +390,11 @@ def _cells(kind: str, lo: Array, hi: Array, parameters: Parameters) -> _Cells:
     grid[..., 0], grid[..., -1] = lo, hi
     values = value(kind, grid, columns)
     low, high = slope_range(kind, grid[..., :-1], grid[..., 1:], columns)
-    error = 1e-15 if KINDS[kind].exact else VALUE_PAD
-    pad = error * (np.abs(values).max(-1) + (0 if KINDS[kind].exact else 1 + np.abs(grid).max(-1)))
+    largest = np.abs(values).max(-1)
+    if KINDS[kind].exact:
+        pad = EXACT_PAD * largest
+    else:
+        pad = VALUE_PAD * rounding_size(kind, parameters) * (1 + largest + np.abs(grid).max(-1))
     return _Cells(grid, values, low, high, pad)
 
 

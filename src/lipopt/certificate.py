@@ -209,7 +209,9 @@ def _doubts(network: Network, intervals: list[Interval]) -> Doubts:
             steepest, width = np.maximum(np.abs(wider[0]), np.abs(wider[1])), ranges[1] - ranges[0]
             change = np.maximum(ranges[0] - wider[0], wider[1] - ranges[1]) + 100 * activations.PAD * steepest + ENCLOSED
             doubts[i] = np.where(width > 0, np.fmin(2 * change / np.where(width > 0, width, 1.0), 1.0), 0.0)  # NaN counts as 1
-            errors.append(steepest * error + activations.VALUE_PAD * (1 + sizes[i] + sizes[node.source]))
+            rounding = activations.VALUE_PAD * activations.rounding_size(node.kind, node.parameters)
+            terms_of_lines = (1 + steepest) * (1 + sizes[i] + sizes[node.source])
+            errors.append(steepest * error + rounding * terms_of_lines)
         elif isinstance(node, Affine):
             error = gamma(8) * sizes[i]
             for s, m in zip(node.sources, node.matrices, strict=True):
