@@ -33,6 +33,7 @@ PARAMETERS = {
     "leaky_relu": {"alpha": -0.3},
     "clip": {"low": -0.5, "high": 0.7},
     "hard_sigmoid": {"alpha": 1 / 6, "beta": 0.5},
+    "hard_silu": {"alpha": 0.25, "beta": 0.25},
     "elu": {"alpha": 1.7},
     "celu": {"alpha": 0.6},
     "softplus": {"beta": 2.0},

@@ -112,9 +112,10 @@ def ramp(x: Fraction, alpha: float, beta: float) -> Fraction:
     return min(max(Fraction(alpha) * x + Fraction(beta), Fraction(0)), Fraction(1))
 
 
-EXACT = {"hard_sigmoid": ramp}
+EXACT = {"hard_sigmoid": ramp, "hard_silu": lambda x, alpha, beta: x * ramp(x, alpha, beta)}
 EXACT_SLOPES = {
     "hard_sigmoid": lambda x, alpha, beta: Fraction(alpha),
+    "hard_silu": lambda x, alpha, beta: 2 * Fraction(alpha) * x + Fraction(beta),
 }
 
 
@@ -213,6 +214,7 @@ def test_kinks_give_the_closed_interval_of_one_sided_slopes() -> None:
         ("clip", {"low": 1.0, "high": 0.0}),
         ("clip", {"low": np.inf, "high": np.inf}),
         ("clip", {"low": -np.inf, "high": -np.inf}),
+        ("hard_silu", {"alpha": 0.0}),
         ("silu", {"beta": 1e-302}),
         ("celu", {"alpha": 2.0**-101}),
         ("softplus", {"beta": 2.0**101}),

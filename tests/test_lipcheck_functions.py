@@ -33,6 +33,7 @@ REFERENCES = {
     "celu": lambda x: x if x >= 0 else mpmath.mpf(0.6) * mpmath.expm1(x / mpmath.mpf(0.6)),
     "softsign": lambda x: x / (1 + abs(x)),
     "hard_swish": lambda x: x * min(max(x / 6 + 0.5, 0), 1),
+    "hard_silu": lambda x: x * min(max(x / 4 + 0.25, 0), 1),
 }
 
 
@@ -137,6 +138,18 @@ def test_infinity_is_beyond_every_parameter():
             low, high = slope_range(KINDS["hard_sigmoid"][1](beta, shift))
             assert low == 0
             assert high == max(beta, Fraction(1, 2**128))  # rounded up to the grid
+            low, high = slope_range(KINDS["hard_silu"][1](beta, shift))
+            assert low == min(0, -shift)
+            assert high == max(1, 2 - shift)
+
+
+def test_hard_swish_is_a_hard_silu():
+    """With alpha = 1/6, which no float is: the product of a file has an alpha near to that, and slopes that differ."""
+    swish = slope_range(KINDS["hard_swish"][1]())
+    assert slope_range(KINDS["hard_silu"][1](Fraction(1, 6), Fraction(1, 2))) == swish == (Fraction(-1, 2), Fraction(3, 2))
+    near = KINDS["hard_silu"][1](Fraction(float(np.float32(1 / 6))), Fraction(1, 2))
+    x = Fraction(299, 100)
+    assert slope_range(near, x, x)[0] > slope_range(KINDS["hard_swish"][1](), x, x)[1]
 
 
 @pytest.mark.parametrize("kind", ["silu", "gelu", "gelu_tanh", "mish"])

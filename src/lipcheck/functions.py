@@ -164,6 +164,13 @@ def ramp(slope: Fraction, offset: Fraction, low: Fraction, high: Fraction) -> Fu
     return Function([*left, polynomial(slope, ZERO, offset), *right], breaks, cells=1)
 
 
+def gated_ramp(slope: Fraction, offset: Fraction) -> Function:
+    """x min(max(slope x + offset, 0), 1)."""
+    require(slope > 0, "activation 'hard_silu' needs alpha > 0")
+    pieces = [polynomial(ZERO), polynomial(offset, slope), polynomial(ONE)]
+    return Function(pieces, [-offset / slope, (1 - offset) / slope])
+
+
 def gated(gate: Formula, left: str, right: str, scale: Fraction = ONE) -> Function:
     """x gate(x), whose slope turns at two points, near to these, and is at its limit, 0 or 1, from FAR on."""
 
@@ -181,7 +188,8 @@ KINDS: dict[str, tuple[tuple[str, ...], Callable[..., Function]]] = {  # names o
     "leaky_relu": (("alpha",), leaky),
     "clip": (("low", "high"), lambda low, high: ramp(ONE, ZERO, low, high)),
     "hard_sigmoid": (("alpha", "beta"), lambda alpha, beta: ramp(alpha, beta, ZERO, ONE)),
-    "hard_swish": ((), lambda: Function([polynomial(ZERO), polynomial(ONE / 2, ONE / 6), polynomial(ONE)], [-3 * ONE, 3 * ONE])),
+    "hard_swish": ((), lambda: gated_ramp(ONE / 6, ONE / 2)),
+    "hard_silu": (("alpha", "beta"), gated_ramp),
     "elu": (("alpha",), lambda alpha: Function([exponential(alpha), polynomial(ONE)], [ZERO])),
     "selu": (("alpha", "gamma"), lambda alpha, gamma: Function([exponential(alpha * gamma), polynomial(gamma)], [ZERO])),
     "celu": (("alpha",), lambda alpha: Function([exponential(ONE), polynomial(ONE)], [ZERO], 1 / alpha)),

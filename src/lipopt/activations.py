@@ -143,6 +143,15 @@ KINDS: dict[str, Kind] = {
         computed=True,
         offset="beta",
     ),
+    "hard_silu": Kind(
+        lambda x, alpha, beta: x * np.clip(alpha * x + beta, 0, 1),
+        _ramp_ends,
+        (0.0, lambda x, alpha, beta: 2 * alpha * x + beta, 1.0),
+        {"alpha": 0.2, "beta": 0.5},
+        computed=True,
+        offset="beta",
+        terms=lambda x, alpha, beta: 2 * alpha * np.abs(x) + np.abs(beta),
+    ),
     "hard_swish": Kind(
         lambda x: x * np.clip(x / 6 + 0.5, 0, 1),
         lambda: (-3.0, 3.0),
@@ -208,6 +217,7 @@ _POSITIVE = {
     "silu": ("beta",),
     "gelu": ("beta",),
     "hard_sigmoid": ("alpha",),
+    "hard_silu": ("alpha",),
 }
 
 
