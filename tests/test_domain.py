@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from strategies import Question, questions
 
-from lipopt import Ball, Box, load, read_vnnlib
+from lipopt import Ball, Box, Boxes, load
 from lipopt.domain import read_array, read_box
 from lipopt.errors import LipoptError
 from lipopt.intervals import preactivation_intervals
@@ -52,6 +52,11 @@ def test_backward_bounds_are_tighter() -> None:
     np.testing.assert_allclose([lo[0], hi[0]], [-1, 1], atol=1e-9)  # 2 x_2; intervals alone give [-2, 2]
 
 
+def test_a_huge_ball_may_be_clipped() -> None:
+    low, high = Ball(np.zeros(2), 1.7e308, clip=(-1, 1)).bounds(2)
+    np.testing.assert_array_equal([low, high], [[-1, -1], [1, 1]])
+
+
 def test_clip() -> None:
     low, high = Ball([0.0, 0.95], 0.1, clip=(0, 1)).bounds(2)
     np.testing.assert_allclose([low, high], [[0, 0.85], [0.1, 1]], atol=1e-12)
@@ -77,45 +82,19 @@ def test_clip() -> None:
         lambda: Box([0, 0], [1, 1, 1]),
         lambda: Box([-np.inf], [0]),
         lambda: Ball(np.zeros(3), 1).bounds(2),
+        lambda: Ball(np.zeros(2), 1e308),
+        lambda: Ball(np.full(2, 1.7e308), 1.7e308),
+        lambda: Ball(np.full(2, -1.7e308), 0),
+        lambda: Ball(np.zeros(2), 1e308, clip=(0, np.inf)),
+        lambda: Box([0, 0], [1, 1e301]),
+        lambda: Boxes(()),
+        lambda: Boxes((Box(0, 1), Ball(0, 1))),
+        lambda: Boxes((Box(0, 1), Box(2, 3))).bounds(1),
     ],
 )
 def test_bad_domains(make: object) -> None:
     with pytest.raises(LipoptError):
         make()
-
-
-VNNLIB = """
-; a comment (assert (<= X_0 -7))
-(declare-const X_0 Real)
-(declare-const X_1 Real)
-(declare-const Y_0 Real)
-(assert (<= X_0 0.5)) (assert (>= X_0 -0.25))
-(assert (>= 2.0 X_1))
-(assert (<= 1e-1 X_1))
-(assert (>= Y_0 3))
-"""
-
-
-def test_vnnlib(tmp_path: Path) -> None:
-    path = tmp_path / "p.vnnlib"
-    path.write_text(VNNLIB)
-    low, high = read_vnnlib(path).bounds(2)
-    np.testing.assert_array_equal([low, high], [[-0.25, 0.1], [0.5, 2.0]])
-    joined = VNNLIB.replace("(assert (<= X_0 0.5)) (assert (>= X_0 -0.25))", "(assert (and (<= X_0 0.5) (and (>= X_0 -0.25))))")
-    path.write_text(joined)
-    np.testing.assert_array_equal(read_vnnlib(path).bounds(2), [low, high])
-    for text in (
-        "",
-        joined.replace("(and (<=", "(or (<="),
-        VNNLIB + ")",
-        "(" + VNNLIB,
-        VNNLIB.replace("(assert (<= X_0 0.5))", ""),
-        VNNLIB.replace("0.5", "abc"),
-        VNNLIB.replace("0.5", "-1"),
-    ):
-        path.write_text(text)
-        with pytest.raises(LipoptError):
-            read_vnnlib(path)
 
 
 def test_files(tmp_path: Path) -> None:

@@ -135,8 +135,8 @@ def test_shapes_of_inputs() -> None:
 
 def test_public_names() -> None:
     names = (
-        "Ball Box LiPopt LipoptError LowerBound Network Result Row SDP bound certified_radius compare load local_bounds "
-        "lower_bound read_vnnlib"
+        "Ball Box Boxes LiPopt LipoptError LowerBound Network Result Row SDP bound certified_radius compare load "
+        "local_bounds lower_bound read_vnnlib"
     )
     assert sorted(lipopt.__all__) == sorted(names.split())
     assert all(getattr(lipopt, name) is not None for name in lipopt.__all__)

@@ -6,12 +6,13 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from .api import bound, compare, lower_bound
     from .batch import local_bounds
-    from .domain import Ball, Box, read_vnnlib
+    from .domain import Ball, Box, Boxes
     from .errors import LipoptError
     from .krivine import LiPopt
     from .local import Row, certified_radius
     from .network import Network
     from .readers import load
+    from .readers.vnnlib import read_vnnlib
     from .result import LowerBound, Result
     from .sdp import SDP
 
@@ -19,6 +20,7 @@ __all__ = [
     "SDP",
     "Ball",
     "Box",
+    "Boxes",
     "LiPopt",
     "LipoptError",
     "LowerBound",
@@ -37,12 +39,13 @@ __all__ = [
 _HOME = {
     "api": ("bound", "compare", "lower_bound"),
     "batch": ("local_bounds",),
-    "domain": ("Ball", "Box", "read_vnnlib"),
+    "domain": ("Ball", "Box", "Boxes"),
     "errors": ("LipoptError",),
     "krivine": ("LiPopt",),
     "local": ("Row", "certified_radius"),
     "network": ("Network",),
     "readers": ("load",),
+    "readers.vnnlib": ("read_vnnlib",),
     "result": ("LowerBound", "Result"),
     "sdp": ("SDP",),
 }

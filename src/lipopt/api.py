@@ -13,7 +13,7 @@ import scipy.sparse as sp
 
 from . import auto, shor  # noqa: F401  (importing a method registers it)
 from .certificate import certify as write_certificate
-from .domain import Ball, Box, Domain
+from .domain import Ball, Box, Boxes, Domain, describe, pieces
 from .errors import LipoptError
 from .lower import Sample, pop_lower_bound, sample
 from .methods import REGISTER, Method, Task, find_method
@@ -49,13 +49,19 @@ def bound(
     """A proved upper bound on the Lipschitz constant, with lower bounds beside it.
 
     `network` is a Network or anything `load` reads. The constant is that of one output, of the difference of two
-    (`margin`), or of all together (`output="all"`, the same norm on inputs and outputs), in `norm`, over the whole space
-    or a Ball or Box. `samples` is the number of random points for the lower bound: by default 5,000 (50,000 for
-    `lower_bound`), fewer for large networks. With `certify`, `upper` is what a file proves that `Result.save` writes."""
+    (`margin`), or of all together (`output="all"`, the same norm on inputs and outputs), in `norm`, over the whole
+    space, a Ball, a Box, or Boxes, where it is the largest of the constants on each box. `samples` is the number of
+    random points for the lower bound: by default 5,000 (50,000 for `lower_bound`), fewer for large networks. With
+    `certify`, `upper` is what a file proves that `Result.save` writes."""
     chosen = find_method(method)
-    question = _Question.ask(network, norm, output, margin, domain, time_limit, seed, samples, QUICK, progress)
-    low = question.lower()
-    return question.result(chosen, low, certify)
+    network = load(network)
+    parts = _parts(domain, certify)
+    share = _share(time_limit, len(parts))
+    results = []
+    for part in parts:
+        question = _Question.ask(network, norm, output, margin, part, share, seed, samples, QUICK, progress)
+        results.append(question.result(chosen, question.lower(), certify))
+    return _largest(results, domain)
 
 
 @QUIET
@@ -79,16 +85,22 @@ def compare(
     The time limit is per method. A method that refuses the problem raises its error, or is left out and passed to
     `on_refusal`."""
     chosen = [find_method(m) for m in (sorted(set(REGISTER) - {"auto"}) if methods is None else methods)]
-    question = _Question.ask(network, norm, output, margin, domain, time_limit, seed, samples, QUICK, progress)
-    low = question.lower()
-    results = []
-    for each in chosen:
-        try:
-            results.append(question.restarted(time_limit).result(each, low, certify))
-        except LipoptError as error:
-            if on_refusal is None:
-                raise
-            on_refusal(each.name, error)
+    network = load(network)
+    parts = _parts(domain, certify)
+    share = _share(time_limit, len(parts))
+    found: dict[int, list[Result]] = {number: [] for number in range(len(chosen))}  # of every method that did not refuse
+    for part in parts:
+        question = _Question.ask(network, norm, output, margin, part, share, seed, samples, QUICK, progress)
+        low = question.lower()
+        for number in list(found):
+            try:
+                found[number].append(question.restarted(share).result(chosen[number], low, certify))
+            except LipoptError as error:
+                if on_refusal is None:
+                    raise
+                on_refusal(chosen[number].name, error)
+                del found[number]
+    results = [_largest(each, domain) for each in found.values()]
     best = max((r.pop_lower or 0.0 for r in results), default=0.0)  # what one method found holds for all
     return sorted((replace(r, pop_lower=best) for r in results), key=lambda r: r.upper)
 
@@ -108,11 +120,54 @@ def lower_bound(
 ) -> LowerBound:
     """Lower bounds on the Lipschitz constant and on the optimum of the derivative problem."""
     start = time.perf_counter()
-    question = _Question.ask(network, norm, output, margin, domain, time_limit, seed, samples, SAMPLES, progress)
-    best, pop = question.lower()
-    point = () if best is None else tuple(float(v) for v in best.point)
-    seconds = time.perf_counter() - start
-    return LowerBound(0.0 if best is None else best.value, pop, point, seconds, **question.labels)
+    network = load(network)
+    parts = _parts(domain)
+    share = _share(time_limit, len(parts))
+    found = []
+    for part in parts:
+        question = _Question.ask(network, norm, output, margin, part, share, seed, samples, SAMPLES, progress)
+        best, pop = question.lower()
+        value = 0.0 if best is None else best.value
+        point = () if best is None else tuple(float(v) for v in best.point)
+        found.append(LowerBound(value, pop, point, time.perf_counter() - start, **question.labels))
+    largest = max(found, key=lambda low: low.lower)
+    return replace(
+        largest,
+        pop_lower=max(low.pop_lower for low in found),
+        seconds=time.perf_counter() - start,
+        domain=describe(domain),
+    )
+
+
+def _parts(domain: Domain, certify: bool = False) -> tuple[Domain, ...]:
+    """The convex parts of a domain, each of which gets a bound of its own."""
+    if not (domain is None or isinstance(domain, Ball | Box | Boxes)):
+        raise LipoptError(f"the domain is a Ball, a Box, Boxes or None, got {type(domain).__name__}")
+    if certify and isinstance(domain, Boxes):
+        raise LipoptError(f"a certificate is about one box, and the domain is a {describe(domain)}; ask for each box on its own")
+    return pieces(domain)
+
+
+def _share(time_limit: float | None, parts: int) -> float | None:
+    """The time for each of several parts; what is no time limit is left as it is, and refused later."""
+    return time_limit / parts if isinstance(time_limit, Real) else time_limit
+
+
+def _largest(results: Sequence[Result], domain: Domain) -> Result:
+    """What follows for a union from the results for its parts: the largest of everything."""
+    if not isinstance(domain, Boxes):
+        return results[0]
+    decided = max(range(len(results)), key=lambda k: results[k].upper)
+    return replace(
+        results[decided],
+        lower=max(r.lower for r in results),
+        pop_lower=max(r.pop_lower or 0.0 for r in results),
+        seconds=sum(r.seconds for r in results),
+        status="time limit" if any(r.status == "time limit" for r in results) else "complete",
+        domain=describe(domain),
+        certificate=[r.certificate for r in results],
+        details={**results[decided].details, "box": decided, "boxes": len(results)},
+    )
 
 
 @dataclass(frozen=True, eq=False)
@@ -128,7 +183,7 @@ class _Question:
 
     @staticmethod
     def ask(
-        network: Any,
+        network: Network,
         norm: Norm,
         output: int | Literal["all"],
         margin: tuple[int, int] | None,
@@ -139,11 +194,8 @@ class _Question:
         usual_samples: int,
         progress: Progress | None,
     ) -> _Question:
-        network = load(network)
         if norm not in NORMS:
             raise LipoptError(f"unknown norm '{norm}'; use one of {', '.join(NORMS)}")
-        if not (domain is None or isinstance(domain, Ball | Box)):
-            raise LipoptError(f"the domain is a Ball, a Box or None, got {type(domain).__name__}")
         if margin is not None and output != 0:
             raise LipoptError("ask for an output or for a margin, not for both")
         if samples is None:
@@ -222,13 +274,3 @@ def check_work(time_limit: float | None, seed: int, samples: int) -> None:
 def _split(problem: DerivativeProblem) -> list[DerivativeProblem]:
     """The maximum norm of several outputs is a maximum over rows; other norms take all rows together."""
     return split_rows(problem) if problem.norm == "linf" and problem.outputs > 1 else [problem]
-
-
-def describe(domain: Domain) -> str:
-    """A domain in words."""
-    if domain is None:
-        return "whole space"
-    if isinstance(domain, Ball):
-        cut = "" if domain.clip is None else f", clipped to [{domain.clip[0]:g}, {domain.clip[1]:g}]"
-        return f"l_inf ball of radius {domain.radius:g}{cut}"
-    return "box"

@@ -224,8 +224,6 @@ def _check(network: Network, ask: Ask, points: Array, first: int, labelled: bool
         backend(ask.batched.device)  # an error if it is not there
     if not ask.radii and ask.largest is None:
         raise LipoptError("give a radius, or ask for the certified radius")
-    for radius in ask.radii:
-        Ball(points[0], radius)
     if len(set(ask.radii)) < len(ask.radii):
         raise LipoptError("every radius once, please")
     if ask.norm not in NORMS:
@@ -252,3 +250,6 @@ def _check(network: Network, ask: Ask, points: Array, first: int, labelled: bool
         outside = ((points < low) | (points > high)).any(axis=1)
         if outside.any():
             raise LipoptError(f"point {int(outside.argmax()) + first} lies outside the clip range [{low}, {high}]")
+    farthest = points[np.abs(points).max(axis=1).argmax()]
+    for radius in ask.radii:
+        Ball(farthest, radius, ask.clip)

@@ -63,7 +63,7 @@ CenterOption = Annotated[Path | None, typer.Option("--center", help="center of a
 RadiusOption = Annotated[float | None, typer.Option("--radius", help="radius of the ball, in the l_inf norm")]
 ClipOption = Annotated[str | None, typer.Option("--clip", metavar="LOW,HIGH", help="cut the ball to this range, 0,1 for pixels")]
 BoxOption = Annotated[Path | None, typer.Option("--box", help="box: .npz with lower, upper; or .npy/.csv with two rows")]
-VnnlibOption = Annotated[Path | None, typer.Option("--vnnlib", help="box of a VNN-LIB file's inputs")]
+VnnlibOption = Annotated[Path | None, typer.Option("--vnnlib", help="box, or union of boxes, of a VNN-LIB file's inputs")]
 TimeOption = Annotated[float | None, typer.Option("--time-limit", help="seconds (per method)")]
 SeedOption = Annotated[int, typer.Option("--seed", help="seed of everything random")]
 SamplesOption = Annotated[int | None, typer.Option("--samples", help="random points for the lower bound", show_default="by size")]
@@ -132,7 +132,8 @@ class Question:
         return {"norm": self.norm.value, "output": output, "margin": pair, "domain": self.domain()}
 
     def domain(self) -> Domain:
-        from .domain import Ball, read_array, read_box, read_vnnlib
+        from .domain import Ball, read_array, read_box
+        from .readers.vnnlib import read_vnnlib
 
         given = [name for name in ("center", "box", "vnnlib") if getattr(self, name) is not None]
         if len(given) > 1:

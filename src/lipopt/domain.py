@@ -1,11 +1,8 @@
-"""Where the Lipschitz constant is asked for: the whole space (None), a ball, a box, or the box of a VNN-LIB file."""
+"""Where the Lipschitz constant is asked for: the whole space (None), a ball, a box, or a union of boxes."""
 
 from __future__ import annotations
 
-import gzip
-import re
 import zipfile
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -15,6 +12,8 @@ import numpy as np
 from .errors import LipoptError
 from .rounding import Array
 from .tensors import as_array
+
+LARGEST = 1e300  # of the inputs in a domain: from there on, activations count as being at infinity
 
 
 @dataclass(frozen=True, eq=False)
@@ -31,6 +30,7 @@ class Box:
             raise LipoptError(f"the box's bounds have different shapes, {self.lower.shape} and {self.upper.shape}")
         if not (self.lower <= self.upper).all():
             raise LipoptError("the box is empty: a lower bound exceeds its upper bound")
+        _check_reach(self.lower, self.upper, "box")
 
     def bounds(self, size: int) -> tuple[Array, Array]:
         """The bounds for a network with `size` inputs, flat."""
@@ -56,19 +56,62 @@ class Ball:
             object.__setattr__(self, "clip", (low, high))
             if ((self.center < low) | (self.center > high)).any():
                 raise LipoptError(f"the ball's center lies outside the clip range [{low}, {high}]")
+        _check_reach(*self._ends(self.center), "ball")
 
     def bounds(self, size: int) -> tuple[Array, Array]:
         """The bounds for a network with `size` inputs, flat, rounded outward."""
-        center = _flat(self.center, size, "center")
-        lower, upper = np.nextafter(center - self.radius, -np.inf), np.nextafter(center + self.radius, np.inf)
+        return self._ends(_flat(self.center, size, "center"))
+
+    def _ends(self, center: Array) -> tuple[Array, Array]:
         if self.radius == 0:
             lower = upper = center
+        else:
+            with np.errstate(over="ignore"):  # what becomes infinite is clipped, or refused
+                lower = np.nextafter(center - self.radius, -np.inf)
+                upper = np.nextafter(center + self.radius, np.inf)
         if self.clip is not None:
-            lower, upper = np.maximum(lower, self.clip[0]), np.minimum(upper, self.clip[1])
+            lower = np.maximum(lower, self.clip[0])
+            upper = np.minimum(upper, self.clip[1])
         return lower, upper
 
 
-Domain: TypeAlias = Ball | Box | None
+@dataclass(frozen=True, eq=False)
+class Boxes:
+    """A union of boxes. Its Lipschitz constant is the largest of the constants on each box.
+
+    On a union that is not convex this does not bound what happens between points of two boxes."""
+
+    boxes: tuple[Box, ...]
+
+    def __post_init__(self) -> None:
+        boxes = tuple(self.boxes)
+        if not boxes or not all(isinstance(box, Box) for box in boxes):
+            raise LipoptError("a union of boxes is made of one Box or more")
+        object.__setattr__(self, "boxes", boxes)
+
+    def bounds(self, size: int) -> tuple[Array, Array]:
+        """There are none: what needs those of one box ends here."""
+        raise LipoptError(f"this is about one box, and the domain is a union of {len(self.boxes)}; ask for each box on its own")
+
+
+Domain: TypeAlias = Ball | Box | Boxes | None
+
+
+def pieces(domain: Domain) -> tuple[Domain, ...]:
+    """The convex domains whose union this is."""
+    return domain.boxes if isinstance(domain, Boxes) else (domain,)
+
+
+def describe(domain: Domain) -> str:
+    """A domain in words."""
+    if domain is None:
+        return "whole space"
+    if isinstance(domain, Ball):
+        cut = "" if domain.clip is None else f", clipped to [{domain.clip[0]:g}, {domain.clip[1]:g}]"
+        return f"l_inf ball of radius {domain.radius:g}{cut}"
+    if isinstance(domain, Boxes):
+        return f"union of {len(domain.boxes)} boxes"
+    return "box"
 
 
 def check_clip(clip: Any) -> tuple[float, float]:
@@ -90,6 +133,14 @@ def _finite(values: Any, what: str) -> Array:
     if array.size == 0 or not np.isfinite(array).all():
         raise LipoptError(f"{what} is empty, or has entries that are NaN or infinite")
     return array
+
+
+def _check_reach(lower: Array, upper: Array, what: str) -> None:
+    if max(-lower.min(), upper.max()) > LARGEST:
+        raise LipoptError(
+            f"the {what} reaches beyond {LARGEST:g}, where sums overflow; "
+            "take a smaller one, or leave the domain out for a bound over the whole space"
+        )
 
 
 def _flat(values: Array, size: int, what: str) -> Array:
@@ -126,67 +177,3 @@ def read_box(path: str | Path) -> Box:
             return Box(file["lower"], file["upper"])
     except (OSError, KeyError, EOFError, zipfile.BadZipFile) as error:
         raise LipoptError(f"{path} must be a .npz file with arrays 'lower' and 'upper': {error}") from error
-
-
-_INPUT = re.compile(r"X_(\d+)$")
-
-
-def read_vnnlib(path: str | Path) -> Box:
-    """The input box of a VNN-LIB file: its assertions (<= X_i number) and (>= X_i number), alone or joined by `and`.
-
-    Output conditions are not used."""
-    path = Path(path)
-    try:
-        text = gzip.decompress(path.read_bytes()).decode() if path.suffix == ".gz" else path.read_text()
-    except (OSError, EOFError, UnicodeDecodeError) as error:
-        raise LipoptError(f"cannot read {path}: {error}") from error
-    commands = _commands(re.sub(r";.*", "", text), path)
-    count = sum(c[0] in ("declare-const", "declare-fun") and bool(_INPUT.match(str(c[1]))) for c in commands if len(c) > 1)
-    if count == 0:
-        raise LipoptError(f"{path} declares no input X_0, X_1, ...")
-    lower, upper = np.full(count, -np.inf), np.full(count, np.inf)
-    for relation, left, right in (found for c in commands if c[:1] == ["assert"] for found in _comparisons(c[1:])):
-        if _INPUT.match(right):
-            relation, left, right = (">=" if relation == "<=" else "<="), right, left
-        index = _INPUT.match(left)
-        if index is None:
-            continue
-        try:
-            i, number = int(index[1]), float(right)
-            if relation == "<=":
-                upper[i] = min(upper[i], number)
-            else:
-                lower[i] = max(lower[i], number)
-        except (ValueError, IndexError) as error:
-            raise LipoptError(f"{path}: cannot use the assertion ({relation} {left} {right})") from error
-    if not (np.isfinite(lower).all() and np.isfinite(upper).all()):
-        missing = int(np.flatnonzero(~np.isfinite(lower) | ~np.isfinite(upper))[0])
-        raise LipoptError(
-            f"{path} does not bound input X_{missing} on both sides by assertions; what stands in a disjunction does not count"
-        )
-    return Box(lower, upper)
-
-
-def _commands(text: str, path: Path) -> list[list[Any]]:
-    """The expressions in parentheses of a file, as nested lists of words."""
-    open_: list[list[Any]] = [[]]
-    for token in re.findall(r"[()]|[^\s()]+", text):
-        if token == "(":
-            open_.append([])
-        elif token == ")" and len(open_) > 1:
-            done = open_.pop()
-            open_[-1].append(done)
-        else:
-            open_[-1].append(token)
-    if len(open_) > 1 or not all(isinstance(command, list) for command in open_[0]):
-        raise LipoptError(f"{path} is not a VNN-LIB file: its parentheses do not match")
-    return open_[0]
-
-
-def _comparisons(conditions: list[Any]) -> Iterator[tuple[str, str, str]]:
-    """Those between two words that hold if all conditions do."""
-    for condition in conditions:
-        if condition[:1] == ["and"]:
-            yield from _comparisons(condition[1:])
-        elif condition[:1] in (["<="], [">="]) and len(condition) == 3 and all(isinstance(word, str) for word in condition):
-            yield condition[0], condition[1], condition[2]
