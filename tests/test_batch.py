@@ -365,6 +365,111 @@ def test_a_torn_end_is_repaired(network, points, tmp_path: Path) -> None:
         assert path.read_bytes() == damaged
 
 
+def long_run(network, points, tmp_path: Path) -> tuple[list[str], Path]:
+    """A command that takes a while, and its results file."""
+    network.save(tmp_path / "model.safetensors")
+    np.save(tmp_path / "x.npy", np.tile(points, (10, 1)))
+    results = tmp_path / "r.jsonl"
+    command = ["lipopt", "local", str(tmp_path / "model.safetensors"), "--data", str(tmp_path / "x.npy")]
+    command += ["--radius", "0.4", "--margins", "all", "--samples", "20", "-j", "2"]
+    return [*command, "-o", str(results), "--resume", "-q"], results
+
+
+def test_a_second_run_on_the_same_file_is_refused(network, points, tmp_path: Path) -> None:
+    """While the first goes on; and it is refused no longer once the first is killed."""
+    command, results = long_run(network, points, tmp_path)
+    first = run(*command)
+    wait_for(lambda: lines(results) > 1, first)
+    os.kill(first.pid, signal.SIGSTOP)  # so that it does not end before the second starts
+    before = results.read_bytes()
+    second = run(*command)
+    _, error = second.communicate(timeout=120)
+    assert second.returncode == 2
+    assert "another run is writing" in error
+    assert error.count("\n") == 1
+    assert results.read_bytes() == before
+    with pytest.raises(LipoptError, match="another run is writing"):
+        Records.resume(results, {}, 3)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["model.safetensors", "r.jsonl", "x.npy"]
+    first.kill()
+    first.communicate(timeout=120)
+    assert run(*command).communicate(timeout=300) == ("", "")
+    found = [(row.point, row.question) for row in read_rows(results)]
+    assert len(set(found)) == len(found) == 10 * POINTS * 3
+
+
+def test_runs_that_race_for_a_file_lose_no_row(network, points, tmp_path: Path) -> None:
+    command, results = long_run(network, points, tmp_path)
+    processes = [run(*command) for _ in range(3)]
+    errors = [process.communicate(timeout=300)[1] for process in processes]
+    codes = [process.returncode for process in processes]
+    assert 0 in codes
+    assert all(code == 0 or "another run is writing" in error for code, error in zip(codes, errors, strict=True))
+    found = [(row.point, row.question) for row in read_rows(results)]
+    assert len(set(found)) == len(found) == 10 * POINTS * 3
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        (b'"upper": ', b'"upper": NaN, "lower": ', "upper is nan"),
+        (b'"upper": ', b'"upper": 1e999, "lower": ', "upper is inf"),
+        (b'"upper": ', b'"upper": "1", "lower": ', "upper is '1'"),
+        (b'"seconds": ', b'"seconds": -', "negative"),
+        (b'"point": 1', b'"point": 7', "no point 7"),
+        (b'"point": 1', b'"point": -1', "no point -1"),
+        (b'"point": 1', b'"point": true', "point is True"),
+        (b'"point": 1', b'"point": 1.0', "point is 1.0"),
+        (b'"point": 1', b'"point": 2', "not complete"),
+        (b'"radius": 0.4', b'"radius": 0.05', "there already"),
+        (b'"radius": 0.4', b'"radius": null', "radius is None"),
+        (b'"question": "output 1"', b'"question": 1', "question is 1"),
+        (b'"error": null', b'"error": []', r"error is \[\]"),
+        (b'"error": null', b'"error": null, "more": 1', "fields of a row"),
+        (b'"error": null', b'"error": ' + b"[" * 100_000 + b"]" * 100_000, "not JSON"),
+        (b'{"point"', b'["point"', "not JSON"),
+    ],
+)
+def test_rows_are_checked_before_a_run_goes_on(network, points, tmp_path: Path, old, new, message: str) -> None:
+    path = tmp_path / "r.jsonl"
+    question = {"radius": (0.05, 0.4), "output": 1, "samples": 20, "method": "path-sum", "path": path}
+    local_bounds(network, points[:3], **question)
+    content = path.read_bytes().splitlines(keepends=True)
+    place = next(k for k, line in enumerate(content) if b'"point": 1, "radius": 0.4' in line)
+    assert 1 < place < len(content) - 1
+    assert old in content[place]
+    content[place] = content[place].replace(old, new)
+    damaged = b"".join(content)
+    path.write_bytes(damaged)
+    with pytest.raises(LipoptError, match=rf"damaged at line {place + 1}: .*{message}"):
+        local_bounds(network, points[:3], resume=True, **question)
+    assert path.read_bytes() == damaged
+
+
+def test_a_point_that_is_there_twice_is_damage(network, points, tmp_path: Path) -> None:
+    path = tmp_path / "r.jsonl"
+    question = {"radius": (0.05, 0.4), "output": 1, "samples": 20, "method": "path-sum", "path": path}
+    local_bounds(network, points[:3], **question)
+    content = path.read_bytes().splitlines(keepends=True)
+    path.write_bytes(b"".join(content + content[1:3]))
+    with pytest.raises(LipoptError, match="damaged at line 8: .*there already"):
+        local_bounds(network, points[:3], resume=True, **question)
+
+
+def test_a_file_in_a_folder_that_cannot_be_written_is_resumed(network, points, tmp_path: Path) -> None:
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    path = folder / "r.jsonl"
+    question = {"radius": 0.4, "output": 1, "samples": 20, "path": path}
+    rows = local_bounds(network, points[:2], **question)
+    path.write_bytes(b"".join(path.read_bytes().splitlines(keepends=True)[:-1]))
+    folder.chmod(0o500)
+    try:
+        assert timeless(local_bounds(network, points[:2], resume=True, **question)) == timeless(rows)
+    finally:
+        folder.chmod(0o700)
+
+
 def test_a_file_of_something_else_is_left_alone(network, points, tmp_path: Path) -> None:
     path = tmp_path / "r.jsonl"
     local_bounds(network, points[:2], 0.1, output=0, path=path)

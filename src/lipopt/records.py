@@ -1,16 +1,22 @@
 """The file of a batch run: a header, then a row of JSON a line, the rows of one point together, appended as they finish.
 
 The header says what the rows answer: the network's hash, the data's, and every setting that matters to the result. A run
-that was killed left whole points, and at most one torn one at the end, which is cut off when the file is opened again."""
+that was killed left whole points, and at most one torn one at the end, which is cut off when the file is opened again. One
+run at a time may write a file; every row of it is checked before a run goes on with it."""
 
 from __future__ import annotations
 
 import json
 import os
+import reprlib
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import asdict
+from math import isfinite
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, get_args, get_type_hints
+
+from filelock import lock_descriptor
 
 from .errors import LipoptError
 from .local import Row
@@ -18,41 +24,53 @@ from .local import Row
 FORMAT = "lipopt-local-1"
 OTHER = {"network": "another network", "data": "other data", "labels": "other labels"}  # what a difference in the header means
 
+TYPES = {name: get_args(hint) or (hint,) for name, hint in get_type_hints(Row).items()}  # of the fields of a row
+
 
 class Records:
-    """An open results file. `done` are the points whose rows are in it."""
+    """An open results file, locked. `done` are the points whose rows are in it."""
 
     def __init__(self, file: BinaryIO, done: frozenset[int]) -> None:
-        self._file, self.done = file, done
+        self._file = file
+        self.done = done
 
     @staticmethod
     def create(path: Path, header: Mapping[str, Any]) -> Records:
         """A new file; one that is there already is left alone."""
         try:
-            file = path.open("xb")
+            file = path.open("x+b")
         except FileExistsError as error:
-            raise LipoptError(f"{path} exists; use --resume to go on with it, or write to another file") from error
+            raise _exists(path) from error
         except OSError as error:
             raise LipoptError(f"cannot write {path}: {error.strerror}") from error
-        records = Records(file, frozenset())
-        records._write(_header_line(header))
+        with _closed_on_failure(file):
+            _lock(file, path)
+            if file.read(1):  # a run that resumed it between the two steps
+                raise _exists(path)
+            records = Records(file, frozenset())
+            records._write(_header_line(header))
         return records
 
     @staticmethod
     def resume(path: Path, header: Mapping[str, Any], rows_per_point: int) -> Records:
         """The file of a run that ended early, without what was torn at its end; a new file if there is none."""
         try:
-            first = _first_line(path)
-            if _header_line(header).startswith(first) and not first.endswith(b"\n"):
-                path.unlink(missing_ok=True)
-                return Records.create(path, header)
-            _check_header(first, path, header)
-            done, end = _whole_points(path, rows_per_point)
-            file = path.open("r+b")
-            file.truncate(end)
-            file.seek(end)
+            file = path.open("a+b")
         except OSError as error:
             raise LipoptError(f"cannot go on with {path}: {error.strerror}") from error
+        with _closed_on_failure(file):
+            _lock(file, path)
+            file.seek(0)
+            first = file.readline()
+            expected = _header_line(header)
+            if expected.startswith(first) and first != expected:  # nothing, or a torn header
+                file.truncate(0)
+                records = Records(file, frozenset())
+                records._write(expected)
+                return records
+            _check_header(first, path, header)
+            done, end = _whole_points(file, path, header, rows_per_point)
+            file.truncate(end)
         return Records(file, frozenset(done))
 
     def append(self, rows: Iterable[Row]) -> None:
@@ -60,6 +78,7 @@ class Records:
         self._write("".join(json.dumps(asdict(row), allow_nan=False) + "\n" for row in rows).encode())
 
     def close(self) -> None:
+        """The lock goes with the file."""
         self._file.close()
 
     def _write(self, content: bytes) -> None:
@@ -72,19 +91,41 @@ def read_rows(path: str | Path) -> Iterator[Row]:
     """The rows of a results file, one at a time."""
     with Path(path).open("rb") as file:
         file.readline()
-        for line in file:
-            yield Row(**json.loads(line))
+        for number, line in enumerate(file, start=2):
+            try:
+                yield _row(line)
+            except ValueError as error:
+                raise LipoptError(f"{path} is damaged at line {number}: {error}") from error
+
+
+def _lock(file: BinaryIO, path: Path) -> None:
+    """Keep other runs out for as long as the file is open.
+
+    The lock is on the results file itself, so none other is left behind, and none is needed in a folder
+    that cannot be written. The system drops it when the process ends, however it ends."""
+    try:
+        locked = lock_descriptor(file.fileno(), blocking=False)
+    except OSError as error:
+        raise LipoptError(f"cannot lock {path} ({error.strerror}); write to another disk") from error
+    if not locked:
+        raise LipoptError(f"another run is writing {path}; wait until it ends, or write to another file")
+
+
+@contextmanager
+def _closed_on_failure(file: BinaryIO) -> Iterator[None]:
+    try:
+        yield
+    except BaseException:
+        file.close()
+        raise
+
+
+def _exists(path: Path) -> LipoptError:
+    return LipoptError(f"{path} exists; use --resume to go on with it, or write to another file")
 
 
 def _header_line(header: Mapping[str, Any]) -> bytes:
     return (json.dumps({"format": FORMAT, **header}) + "\n").encode()
-
-
-def _first_line(path: Path) -> bytes:
-    if not path.exists():
-        return b""
-    with path.open("rb") as file:
-        return file.readline()
 
 
 def _check_header(line: bytes, path: Path, header: Mapping[str, Any]) -> None:
@@ -102,28 +143,53 @@ def _check_header(line: bytes, path: Path, header: Mapping[str, Any]) -> None:
             raise LipoptError(f"{path} was made with {what}; write to another file")
 
 
-def _whole_points(path: Path, rows_per_point: int) -> tuple[set[int], int]:
-    """The points that have all their rows, and where the last of them ends."""
+def _whole_points(file: BinaryIO, path: Path, header: Mapping[str, Any], rows_per_point: int) -> tuple[set[int], int]:
+    """The points that have all their rows, and where the last of them ends. The file is read from its second line on."""
+    points = range(*header["points"])
     done: set[int] = set()
-    with path.open("rb") as file:
-        end = position = len(file.readline())
-        current, count = None, 0
-        for number, line in enumerate(file, start=2):
-            point = _point(line)
-            if (point is None and file.read(1)) or (count and point not in (current, None)):
-                raise LipoptError(f"{path} is damaged at line {number}; write to another file")
-            if point is None:
+    current: set[tuple[int, float, str]] = set()  # the rows of a point that are there: its number, radius and question
+    end = position = file.tell()
+    for number, line in enumerate(file, start=2):
+        try:
+            row = _row(line)
+            _check_place(row, points, done, current)
+        except ValueError as error:
+            if not file.read(1):  # torn
                 break
-            current, count, position = point, count + 1, position + len(line)
-            if count == rows_per_point:
-                done.add(point)
-                end, count = position, 0
+            raise LipoptError(f"{path} is damaged at line {number}: {error}; write to another file") from error
+        position += len(line)
+        current.add((row.point, row.radius, row.question))
+        if len(current) == rows_per_point:
+            done.add(row.point)
+            current.clear()
+            end = position
     return done, end
 
 
-def _point(line: bytes) -> int | None:
-    """The point of a row; None if the line is torn."""
+def _check_place(row: Row, points: range, done: set[int], current: set[tuple[int, float, str]]) -> None:
+    """Whether a row may stand after those that are there."""
+    if row.point not in points:
+        raise ValueError(f"the data has no point {row.point}")
+    if row.point in done or (row.point, row.radius, row.question) in current:
+        raise ValueError("a row that is there already")
+    if any(point != row.point for point, _, _ in current):
+        raise ValueError("the rows of the point before it are not complete")
+
+
+def _row(line: bytes) -> Row:
+    """The row of a line; a ValueError if it is no valid one."""
+    if not line.endswith(b"\n"):
+        raise ValueError("the line is torn")
     try:
-        return int(json.loads(line)["point"]) if line.endswith(b"\n") else None
-    except (ValueError, KeyError, TypeError):
-        return None
+        entries = json.loads(line)
+    except (ValueError, RecursionError) as error:
+        raise ValueError("the line is not JSON") from error
+    if not isinstance(entries, dict) or entries.keys() != TYPES.keys():
+        raise ValueError("the line has not the fields of a row")
+    for name, allowed in TYPES.items():
+        value = entries[name]
+        if type(value) not in allowed or (isinstance(value, float) and not isfinite(value)):
+            raise ValueError(f"{name} is {reprlib.repr(value)}")
+    if entries["radius"] < 0 or entries["seconds"] < 0:
+        raise ValueError("the radius or the time is negative")
+    return Row(**entries)
