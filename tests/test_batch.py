@@ -452,7 +452,7 @@ def test_a_point_that_is_there_twice_is_damage(network, points, tmp_path: Path) 
     local_bounds(network, points[:3], **question)
     content = path.read_bytes().splitlines(keepends=True)
     path.write_bytes(b"".join(content + content[1:3]))
-    with pytest.raises(LipoptError, match="damaged at line 8: .*there already"):
+    with pytest.raises(LipoptError, match=r"damaged at line 8: .*there already"):
         local_bounds(network, points[:3], resume=True, **question)
 
 

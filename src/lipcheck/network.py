@@ -15,6 +15,7 @@ from .exact import Failure, Matrix, align, require
 from .functions import KINDS, Function
 
 FORMAT = "lipopt-network-1"
+LARGEST_INPUT = 10**8  # entries
 TYPES = {"F32": "f", "F64": "d", "I32": "i", "I64": "q"}
 
 Tensors = dict[str, tuple[list[int], list[Any]]]  # shapes and entries
@@ -63,7 +64,7 @@ def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _count(value: Any, below: float = inf) -> int:
-    require(type(value) is int and 0 <= value < below, f"{value!r} is not a count, or not an earlier node")
+    require(type(value) is int and 0 <= value < below, f"{value!r:.50} is not a count, is too large, or not an earlier node")
     return value
 
 
@@ -72,7 +73,7 @@ def _node(i: int, entry: dict[str, Any], before: list[Node], tensors: Tensors) -
     op = entry["op"]
     require((op == "input") == (i == 0), "the first node of a network, and no other, is its input")
     if op == "input":
-        return Node("input", prod(_count(n) for n in entry["shape"]))
+        return Node("input", _count(prod(_count(n) for n in entry["shape"]), LARGEST_INPUT + 1))
     if op == "affine":
         shape, bias = tensors.pop(f"{i}.bias")
         sources = [_count(source, i) for source in entry["sources"]]
@@ -94,7 +95,9 @@ def _matrix(prefix: str, height: int, width: int, tensors: Tensors) -> Matrix:
         require(shape == [height, width], f"the matrix {prefix} does not fit its nodes")
         starts, columns = list(range(0, height * width + 1, width)), list(range(width)) * height
     else:
-        values, starts, columns = (tensors.pop(f"{prefix}.{name}")[1] for name in ("data", "indptr", "indices"))
+        parts = [tensors.pop(f"{prefix}.{name}") for name in ("data", "indptr", "indices")]
+        require(all(len(shape) == 1 for shape, _ in parts), f"the matrix {prefix} is not made of vectors")
+        values, starts, columns = (entries for _, entries in parts)
     valid = len(starts) == height + 1 and starts[0] == 0 and starts[-1] == len(values) == len(columns)
     valid = valid and starts == sorted(starts) and all(0 <= j < width and type(j) is int for j in columns)
     require(valid, f"the matrix {prefix} is inconsistent")

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from .errors import LipoptError
+from .names import printable
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -96,7 +97,7 @@ def main() -> None:
         app()
     except (LipoptError, MemoryError, OSError) as error:
         text = "not enough memory" if isinstance(error, MemoryError) else str(error)
-        print(f"lipopt: {' '.join(text.split())}", file=sys.stderr)
+        print(f"lipopt: {printable(' '.join(text.split()))}", file=sys.stderr)
         sys.exit(2)
 
 
@@ -240,7 +241,7 @@ def bound(
         print(repr(result.upper))
     else:
         tables.show(_console(), [result])
-        _console().print(written, highlight=False, soft_wrap=True)
+        print(written)
 
 
 @question_command
@@ -310,7 +311,7 @@ def compare(
             print(r.method, repr(r.upper))
     else:
         tables.show(_console(), results, refused)
-        _console().print(written, highlight=False, soft_wrap=True)
+        print(written)
 
 
 @app.command()
@@ -357,7 +358,7 @@ def report(
         )
     _save(ask.network, done.best, certificate)
     _write(file, done.html)
-    print(file)
+    print(printable(str(file)))
 
 
 @app.command()
@@ -494,7 +495,7 @@ def _save(network: Network, result: Result, path: Path | None) -> str:
         result.save(path)
     except OSError as error:
         raise LipoptError(f"cannot write {path} or {beside}: {error}") from error
-    return f"\ncertificate written; verify it with: lipcheck {beside} {path}"
+    return f"\ncertificate written; verify it with: lipcheck {printable(str(beside))} {printable(str(path))}"
 
 
 def _pair(text: str, option: str, kind: Callable[[str], Any], separator: str = ",") -> tuple[Any, Any]:
@@ -529,7 +530,8 @@ def _numbers(text: str, option: str) -> list[float]:
 def _console() -> Console:
     from rich.console import Console
 
-    return Console() if sys.stdout.isatty() else Console(width=120)
+    width = None if sys.stdout.isatty() else 120
+    return Console(width=width, markup=False, emoji=False)  # names from files are no markup
 
 
 @contextmanager

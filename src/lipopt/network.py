@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import reprlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -29,6 +30,8 @@ from .rounding import Array, Matrix
 from .tensors import as_array
 
 FORMAT = "lipopt-network-1"
+TYPES = ("F32", "F64", "I32", "I64")  # of the tensors in a file
+LARGEST_INPUT = 10**8  # entries; a file may declare any number, and arrays of that size are made
 SPARSE_BELOW = 0.25  # density under which a matrix is kept as CSR
 
 
@@ -229,22 +232,13 @@ class Network:
     @staticmethod
     def load(path: str | Path) -> Network:
         """Read a network written by `save`."""
-        from safetensors import SafetensorError, safe_open
-
         try:
-            with safe_open(str(path), framework="np") as file:
-                document = (file.metadata() or {}).get("lipopt")
-                if document is None:
-                    raise LipoptError(f"{path} is a safetensors file without a lipopt graph; export the model to ONNX instead")
-                tensors = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118
-            graph = json.loads(document)
-            if graph.get("format") != FORMAT:
-                raise LipoptError(f"{path} has format {graph.get('format')!r}, this version reads {FORMAT!r}")
-            network = Network(tuple(_read_nodes(graph["nodes"], tensors)))
-        except (SafetensorError, json.JSONDecodeError, KeyError, TypeError, IndexError, AttributeError) as error:
+            graph, tensors = _read_file(path)
+            network = Network(tuple(_read_nodes(graph, tensors)))
+            if tensors:
+                raise LipoptError(f"tensors belong to no node: {', '.join(sorted(tensors))}")
+        except LipoptError as error:
             raise LipoptError(f"{path} is not a valid network file: {error}") from error
-        if tensors:
-            raise LipoptError(f"{path} holds tensors that belong to no node: {', '.join(sorted(tensors))}")
         return network
 
 
@@ -258,33 +252,133 @@ def _matrix_tensors(prefix: str, matrix: Matrix) -> dict[str, Any]:
     }
 
 
-def _read_nodes(entries: Sequence[Mapping[str, Any]], tensors: dict[str, Any]) -> Iterator[Node]:
+def _read_file(path: str | Path) -> tuple[list[Any], dict[str, Array]]:
+    """The nodes of the graph as they are stored, and the tensors."""
+    from safetensors import SafetensorError, safe_open
+
+    try:
+        with safe_open(str(path), framework="np") as file:
+            metadata = file.metadata() or {}
+            with Path(path).open("rb") as stored:
+                length = int.from_bytes(stored.read(8), "little")
+                header = json.loads(stored.read(length), object_pairs_hook=_once)
+            for name in file.keys():  # noqa: SIM118
+                if header[name]["dtype"] not in TYPES:
+                    raise LipoptError(f"tensor '{name}' is of type {header[name]['dtype']}, which is none of {', '.join(TYPES)}")
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+        if "lipopt" not in metadata:
+            raise LipoptError("it has no lipopt graph; export the model to ONNX instead")
+        graph = json.loads(metadata["lipopt"], object_pairs_hook=_once)
+    except LipoptError:
+        raise
+    except SafetensorError as error:
+        raise LipoptError(str(error)) from error
+    except RecursionError as error:
+        raise LipoptError("its JSON is nested too deeply") from error
+    except ValueError as error:
+        raise LipoptError(f"its graph is not JSON: {error}") from error
+    if not isinstance(graph, dict) or graph.get("format") != FORMAT:
+        raise LipoptError(f"the format of its graph is not {FORMAT}, which this version reads")
+    if not isinstance(graph.get("nodes"), list):
+        raise LipoptError("its graph has no list of nodes")
+    return graph["nodes"], tensors
+
+
+def _once(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
+    """A JSON object none of whose keys occurs twice."""
+    entries = dict(pairs)
+    if len(entries) < len(pairs):
+        raise LipoptError("a key occurs twice in its JSON")
+    return entries
+
+
+def _read_nodes(entries: Sequence[Any], tensors: dict[str, Array]) -> Iterator[Node]:
     """The nodes; takes away the tensors that they use."""
     sizes: list[int] = []
     for i, entry in enumerate(entries):
-        node: Node
-        if entry["op"] == "input":
-            node = Input(tuple(int(n) for n in entry["shape"]))
-        elif entry["op"] == "affine":
-            bias = tensors.pop(f"{i}.bias")
-            shapes = [(len(bias), sizes[source]) for source in entry["sources"]]
-            matrices = tuple(_read_matrix(f"{i}.{k}", shape, tensors) for k, shape in enumerate(shapes))
-            node = Affine(str(entry["name"]), tuple(entry["sources"]), matrices, bias)
-        elif entry["op"] == "activation":
-            kind, source = entry["kind"], int(entry["source"])
-            parameters = {name: tensors.pop(f"{i}.{name}")[()] for name in activations.check(kind, {})}
-            node = Activation(str(entry["name"]), source, sizes[source], kind, parameters)
-        else:
-            raise LipoptError(f"node {i} of the network file has unknown kind {entry['op']!r}")
+        if not isinstance(entry, dict):
+            raise LipoptError(f"node {i} is not described by a JSON object")
+        node = _read_node(i, entry, sizes, tensors)
         sizes.append(node.size)
         yield node
 
 
-def _read_matrix(prefix: str, shape: tuple[int, int], tensors: dict[str, Any]) -> Matrix:
+def _read_node(i: int, entry: Mapping[str, Any], sizes: Sequence[int], tensors: dict[str, Array]) -> Node:
+    op = entry.get("op")
+    if op == "input":
+        return Input(_input_shape(entry.get("shape")))
+    if op not in ("affine", "activation"):
+        raise LipoptError(f"node {i} is of an unknown kind, {reprlib.repr(op)}")
+    name = entry.get("name")
+    if not isinstance(name, str):
+        raise LipoptError(f"node {i} has no name")
+    if op == "affine":
+        return _read_affine(i, name, entry.get("sources"), sizes, tensors)
+    kind = entry.get("kind")
+    source = _source(i, entry.get("source"))
+    if not isinstance(kind, str):
+        raise LipoptError(f"node {i} does not say what activation it is")
+    parameters = {key: _floats(tensors, f"{i}.{key}")[()] for key in activations.check(kind, {})}
+    return Activation(name, source, sizes[source], kind, parameters)
+
+
+def _input_shape(shape: Any) -> tuple[int, ...]:
+    if not isinstance(shape, list) or not all(type(n) is int and n > 0 for n in shape):
+        raise LipoptError(f"the shape of its input is {reprlib.repr(shape)}, not a list of positive whole numbers")
+    if prod(shape) > LARGEST_INPUT:
+        raise LipoptError(f"its input has more than {LARGEST_INPUT:,} entries, the most that is read")
+    return tuple(shape)
+
+
+def _source(i: int, source: Any) -> int:
+    if type(source) is not int or not 0 <= source < i:
+        raise LipoptError(f"node {i} has the source {reprlib.repr(source)}, which is no earlier node")
+    return source
+
+
+def _read_affine(i: int, name: str, sources: Any, sizes: Sequence[int], tensors: dict[str, Array]) -> Affine:
+    if not isinstance(sources, list):
+        raise LipoptError(f"node {i} has no list of sources")
+    bias = _floats(tensors, f"{i}.bias")
+    if bias.ndim != 1:
+        raise LipoptError(f"tensor '{i}.bias' has shape {bias.shape}, and is no vector")
+    shapes = [(len(bias), sizes[_source(i, source)]) for source in sources]
+    matrices = tuple(_read_matrix(f"{i}.{k}", shape, tensors) for k, shape in enumerate(shapes))
+    return Affine(name, tuple(sources), matrices, bias)
+
+
+def _read_matrix(prefix: str, shape: tuple[int, int], tensors: dict[str, Array]) -> Matrix:
     if f"{prefix}.dense" in tensors:
-        return np.asarray(tensors.pop(f"{prefix}.dense"))
-    data, indices, indptr = (tensors.pop(f"{prefix}.{part}") for part in ("data", "indices", "indptr"))
-    valid = len(indptr) == shape[0] + 1 and indptr[0] == 0 and indptr[-1] == len(data) == len(indices)
-    if not valid or (np.diff(indptr) < 0).any() or (indices < 0).any() or (indices >= shape[1]).any():
-        raise LipoptError(f"the sparse matrix {prefix} of the network file is inconsistent")
-    return sp.csr_array((data, indices, indptr), shape=shape)
+        return _floats(tensors, f"{prefix}.dense")
+    data = _floats(tensors, f"{prefix}.data")
+    indices = _take(tensors, f"{prefix}.indices")
+    starts = _take(tensors, f"{prefix}.indptr")
+    vectors = data.ndim == indices.ndim == starts.ndim == 1
+    if not vectors or indices.dtype.kind != "i" or starts.dtype.kind != "i":
+        raise LipoptError(f"the sparse matrix {prefix} is not made of vectors, two of them of whole numbers")
+    valid = len(starts) == shape[0] + 1 and starts[0] == 0 and starts[-1] == len(data) == len(indices)
+    if not valid or (np.diff(starts) < 0).any() or (indices < 0).any() or (indices >= shape[1]).any():
+        raise LipoptError(f"the sparse matrix {prefix} is inconsistent")
+    matrix = sp.csr_array((data, indices, starts), shape=shape)
+    sorted_ = matrix.sorted_indices()
+    rows = np.repeat(np.arange(shape[0]), np.diff(starts))
+    if ((np.diff(sorted_.indices) == 0) & (np.diff(rows) == 0)).any():  # their sum would have to be rounded
+        raise LipoptError(f"the sparse matrix {prefix} has two entries in one place")
+    return matrix
+
+
+def _take(tensors: dict[str, Array], name: str) -> Array:
+    if name not in tensors:
+        raise LipoptError(f"it has no tensor '{name}'")
+    return tensors.pop(name)
+
+
+def _floats(tensors: dict[str, Array], name: str) -> Array:
+    """A tensor of floats; whole numbers are converted, if that is exact."""
+    stored = _take(tensors, name)
+    if stored.dtype.kind == "f":
+        return stored
+    converted = stored.astype(np.float64)
+    if (np.abs(converted) >= 2.0**53).any():
+        raise LipoptError(f"tensor '{name}' has whole numbers that are too large to be floats")
+    return converted

@@ -23,6 +23,7 @@ from .charts import Mark
 from .domain import Ball, Boxes, Domain, describe
 from .dual import Multipliers
 from .errors import LipoptError
+from .names import printable
 from .network import Network
 from .presolve import presolve
 from .problem import Norm, derivative_problem, output_matrix, slope_ranges
@@ -116,7 +117,7 @@ def _ratios(r: Result) -> list[str]:
 
 
 def _row(entries: Sequence[str]) -> str:
-    return "<tr>" + "".join(f"<td>{escape(entry)}</td>" for entry in entries) + "</tr>\n"
+    return "<tr>" + "".join(f"<td>{escape(printable(entry))}</td>" for entry in entries) + "</tr>\n"
 
 
 def _radius_section(network: Network, ball: Ball, question: dict[str, Any]) -> str:
@@ -168,7 +169,7 @@ def _sensitivity_section(
             shown += _figure(_picture(np.reshape(domain.center, -1), picture), "center of the ball")
     else:
         largest = np.argsort(-found.shares, kind="stable")[:BARS]
-        labels = [names[j] if names else f"input {j}" for j in largest]
+        labels = [printable(names[j]) if names else f"input {j}" for j in largest]
         shown = charts.bars(labels, [float(found.shares[j]) for j in largest])
         if len(found.shares) > BARS:
             shown += f"<p>The {BARS} largest of {len(found.shares)} inputs.</p>"
@@ -207,6 +208,7 @@ def _certified(network: Network, results: Sequence[Result], options: dict[str, A
 
 def _certificate_section(result: Result, name: str) -> str:
     digest = sha256(result.certificate.text.encode()).hexdigest()
+    name = printable(name)
     command = f"lipcheck {Path(name).with_suffix('.safetensors')} {name}"
     return f"""<h2>Certificate</h2>
 <p>The certificate {escape(name)} of method {escape(result.method)} proves that L is at most {tables.number(result.upper)}.

@@ -1,4 +1,4 @@
-"""What the command line prints: tables for people, on a terminal or plain."""
+"""What the command line prints: tables for people, on a terminal or plain, for a console that reads no markup."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Any
 from rich import box
 from rich.table import Table
 
+from .names import printable
 from .network import Activation, Input, Network
 from .problem import DerivativeProblem
 from .result import LowerBound, Result
@@ -45,7 +46,7 @@ def results_table(results: Sequence[Result], refused: Sequence[tuple[str, str]] 
         ratios = [_ratio(r.upper, r.lower), _ratio(r.upper, r.pop_lower)]
         table.add_row(r.method + chosen, number(r.upper), *ratios, f"{r.seconds:.2f}", r.status)
     for name, reason in refused:
-        table.add_row(name, "-", "", "", "", reason)
+        table.add_row(name, "-", "", "", "", printable(reason))
     return table
 
 
@@ -65,7 +66,7 @@ def show(console: Any, results: Sequence[Result], refused: Sequence[tuple[str, s
         console.print(question(results[0]), style="bold", highlight=False)
     console.print(results_table(results, refused))
     for name, reason in [item for r in results for item in r.details.get("refused", {}).items()]:
-        console.print(f"{name} was not used: {reason}", highlight=False)
+        console.print(f"{name} was not used: {printable(reason)}", highlight=False)
     if results:
         console.print(lower_lines(results[0]), highlight=False)
 
@@ -101,7 +102,8 @@ def show_summary(console: Any, summary: Summary) -> None:
     if summary.unfinished:
         console.print(f"{summary.unfinished} problems ended at the time limit; with more time their bounds may be tighter")
     if summary.failed:
-        console.print(f"{summary.failed} problems failed; their rows say why, the first: {summary.reason}", highlight=False)
+        reason = printable(summary.reason or "")
+        console.print(f"{summary.failed} problems failed; their rows say why, the first: {reason}", highlight=False)
 
 
 def _certified_radii_line(radii: Sequence[float]) -> str:
@@ -124,7 +126,7 @@ def network_table(network: Network) -> Table:
     for row in node_rows(network):
         density = "" if row["weights"] is None else f"{row['density']:.1%}"
         weights = "" if row["weights"] is None else f"{row['weights']:,}"
-        table.add_row(str(row["node"]), row["name"], row["kind"], f"{row['size']:,}", weights, density)
+        table.add_row(str(row["node"]), printable(row["name"]), row["kind"], f"{row['size']:,}", weights, density)
     return table
 
 
