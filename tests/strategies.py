@@ -74,7 +74,7 @@ def make_network(architecture: str, kind: str, seed: int) -> Network:
         x = b.input((1, 1, 4, 3))
         options = {"strides": [2, 1], "pads": [(1, 0), (1, 1)], "dilations": [1, 1], "groups": 1}
         x = act(b.convolution("conv", x, rng.normal(size=(1, 1, 3, 2)), rng.normal(size=1), **options))
-        x = b.average_pool("pool", x, [2, 2], [1, 1], [(0, 0), (0, 0)], True)
+        x = b.average_pool("pool", x, [2, 2], [1, 1], [(0, 0), (0, 0)], count_pads=True)
         return b.network(dense(x.moved(lambda i: i.reshape(1, -1)), 2))
     if architecture == "max-pool":
         x = b.max_pool("max", b.input((1, 1, 2, 4)), [2, 2], [1, 2], [(0, 0), (0, 0)], [1, 1])

@@ -35,11 +35,11 @@ def test_info(run, model: str) -> None:
 
 
 def test_bound_prints_upper_and_lower(run, model: str) -> None:
-    code, out, err = run("bound", model, "--method", "path-sum", "--output", "2")
+    code, out, err = run("bound", model, "--method", "path-sum", "-k", "2")
     assert (code, err) == (0, "")
     assert "path-sum" in out
     assert "lower bound on the Lipschitz constant" in out
-    data = json.loads(run("bound", model, "--method", "path-sum", "--output", "2", "--json")[1])
+    data = json.loads(run("bound", model, "--method", "path-sum", "-k", "2", "--json")[1])
     result = lipopt.bound(model, method="path-sum", output=2)
     assert data["upper"] == result.upper
     assert data["lower"] == result.lower <= data["pop_lower"] <= data["upper"]
@@ -125,11 +125,11 @@ def test_bad_input_is_one_line_and_exit_code_2(run, model: str, tmp_path: Path) 
         ("bound", str(tmp_path / "nan.npz")),
         ("bound", str(tmp_path / "text.npz")),
         ("bound", str(tmp_path)),
-        ("bound", model, "--output", "3"),
+        ("bound", model, "-k", "3"),
         ("bound", model, "--margin", "1"),
         ("bound", model, "--margin", "1,1"),
-        ("bound", model, "--margin", "0,1", "--output", "1"),
-        ("bound", model, "--all-outputs", "--output", "1"),
+        ("bound", model, "--margin", "0,1", "-k", "1"),
+        ("bound", model, "--all-outputs", "-k", "1"),
         ("bound", model, "--seed", "-1"),
         ("bound", model, "--certificate", str(tmp_path / "nowhere" / "c")),
         ("bound", model, "--certificate", str(tmp_path)),
@@ -157,7 +157,7 @@ def test_bad_input_is_one_line_and_exit_code_2(run, model: str, tmp_path: Path) 
         ("bound", model, "--clip", "0,1"),
         ("bound", model, "--time-limit", "0"),
         ("bound", model, "--vnnlib", "missing.vnnlib"),
-        ("info", model, "--output", "-1"),
+        ("info", model, "-k", "-1"),
         ("lower", model, "--samples", "0"),
         ("compare", model, "--methods", "nope"),
     ):

@@ -317,16 +317,12 @@ TRAINING = {"r": np.float32(0.5), "t": np.array(True)}
 REFUSED = {
     "dropout in training": (make_model([node("Dropout", "r", "t")], (1, 4), TRAINING), "random"),
     "noise": (
-        make_model(
-            chain(("RandomNormalLike", ["x"], ["n"], {}), ("Add", ["x", "n"], ["y"], {})), (1, 4)
-        ),
+        make_model(chain(("RandomNormalLike", ["x"], ["n"], {}), ("Add", ["x", "n"], ["y"], {})), (1, 4)),
         "random",
     ),
     "noise of its own": (
         make_model(
-            chain(
-                ("RandomUniform", [], ["n"], {"shape": [1, 4]}), ("Add", ["x", "n"], ["y"], {})
-            ),
+            chain(("RandomUniform", [], ["n"], {"shape": [1, 4]}), ("Add", ["x", "n"], ["y"], {})),
             (1, 4),
         ),
         "random",
@@ -337,11 +333,7 @@ REFUSED = {
     ),
     "batch norm in training": (
         make_model(
-            [
-                helper.make_node(
-                    "BatchNormalization", ["x", "s", "b", "m", "v"], ["y", "m1", "v1"], training_mode=1
-                )
-            ],
+            [helper.make_node("BatchNormalization", ["x", "s", "b", "m", "v"], ["y", "m1", "v1"], training_mode=1)],
             (1, 2, 3),
             {name: np.ones(2, np.float32) for name in ("s", "b", "m", "v")},
         ),

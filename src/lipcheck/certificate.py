@@ -37,6 +37,13 @@ class Lines:
         self.require(first == keyword, f"expected '{keyword}'")
         return rest
 
+    def skip_comments(self) -> None:
+        """Lines that are for people: printable, and without a meaning here."""
+        while self.lines[self.position].startswith("comment "):
+            text = self.lines[self.position]
+            self.position += 1
+            self.require(text.isascii() and text.isprintable(), "a comment is printable ASCII")
+
     def word(self, keyword: str, choices: Sequence[str]) -> str:
         rest = self.rest(keyword)
         self.require(rest in choices, f"'{keyword}' is followed by {' or '.join(choices)}")
@@ -209,6 +216,7 @@ def check(network: Network, data: bytes) -> Claim:
     """The claim that the certificate proves; raises a Failure if it does not."""
     lines = Lines(data)
     lines.word("lipopt-certificate", ["1"])
+    lines.skip_comments()
     digest = lines.rest("network")
     require(digest == network.sha256, f"the certificate is for {digest}, the file is {network.sha256}", "network mismatch")
     norm = lines.word("norm", ["linf", "l2", "l1"])

@@ -35,6 +35,7 @@ SAMPLING_WORK = 20_000_000_000  # but no more multiplications than this
 def bound(
     network: Any,
     *,
+    input_shape: Sequence[int] | None = None,
     norm: Norm = "linf",
     output: int | Literal["all"] = 0,
     margin: tuple[int, int] | None = None,
@@ -48,13 +49,28 @@ def bound(
 ) -> Result:
     """A proved upper bound on the Lipschitz constant, with lower bounds beside it.
 
-    `network` is a Network or anything `load` reads. The constant is that of one output, of the difference of two
-    (`margin`), or of all together (`output="all"`, the same norm on inputs and outputs), in `norm`, over the whole
-    space, a Ball, a Box, or Boxes, where it is the largest of the constants on each box. `samples` is the number of
-    random points for the lower bound: by default 5,000 (50,000 for `lower_bound`), fewer for large networks. With
-    `certify`, `upper` is what a file proves that `Result.save` writes."""
+    The constant is that of one output, of the difference of two (`margin`), or of all together (`output="all"`, the same norm
+    on inputs and outputs). Over Boxes, it is the largest of the constants on each box.
+
+    Args:
+        network: a Network, or anything that `load` reads.
+        input_shape: the shape of one input of a torch module, without the batch dimension.
+        norm: "linf", "l2" or "l1", on the inputs.
+        output: which output, or "all".
+        margin: two outputs (i, j), to bound output i minus output j.
+        domain: a Ball, a Box, Boxes, or None for the whole space.
+        method: the name of a method or its settings, such as `LiPopt(3)`.
+        time_limit: in seconds.
+        seed: of everything random.
+        samples: random points for the lower bound; 5,000 if not given, fewer for large networks.
+        certify: make `upper` what a file proves that `Result.save` writes.
+        progress: called with a message and a fraction.
+
+    Raises:
+        LipoptError: the question makes no sense, or the method does not take the network.
+    """
     chosen = find_method(method)
-    network = load(network)
+    network = load(network, input_shape=input_shape)
     parts = _parts(domain, certify)
     share = _share(time_limit, len(parts))
     results = []
@@ -68,6 +84,7 @@ def bound(
 def compare(
     network: Any,
     *,
+    input_shape: Sequence[int] | None = None,
     methods: Sequence[str | Method] | None = None,
     norm: Norm = "linf",
     output: int | Literal["all"] = 0,
@@ -85,7 +102,7 @@ def compare(
     The time limit is per method. A method that refuses the problem raises its error, or is left out and passed to
     `on_refusal`."""
     chosen = [find_method(m) for m in (sorted(set(REGISTER) - {"auto"}) if methods is None else methods)]
-    network = load(network)
+    network = load(network, input_shape=input_shape)
     parts = _parts(domain, certify)
     share = _share(time_limit, len(parts))
     found: dict[int, list[Result]] = {number: [] for number in range(len(chosen))}  # of every method that did not refuse
@@ -109,6 +126,7 @@ def compare(
 def lower_bound(
     network: Any,
     *,
+    input_shape: Sequence[int] | None = None,
     norm: Norm = "linf",
     output: int | Literal["all"] = 0,
     margin: tuple[int, int] | None = None,
@@ -120,7 +138,7 @@ def lower_bound(
 ) -> LowerBound:
     """Lower bounds on the Lipschitz constant and on the optimum of the derivative problem."""
     start = time.perf_counter()
-    network = load(network)
+    network = load(network, input_shape=input_shape)
     parts = _parts(domain)
     share = _share(time_limit, len(parts))
     found = []
@@ -179,7 +197,7 @@ class _Question:
     domain: Domain
     samples: int
     tasks: tuple[Task, ...]
-    labels: dict[str, str]
+    labels: dict[str, Any]
 
     @staticmethod
     def ask(
@@ -216,6 +234,7 @@ class _Question:
             "output": f"{margin[0]} - {margin[1]}" if margin else str(output),
             "domain": describe(domain),
             "network": network.hash,
+            "source": network.source,
         }
         return _Question(network, outputs, domain, samples, tasks, labels)
 

@@ -47,6 +47,7 @@ def local_bounds(
     points: Any,
     radius: float | Sequence[float] = (),
     *,
+    input_shape: Sequence[int] | None = None,
     labels: Any = None,
     output: int | None = None,
     margins: Margins | None = None,
@@ -76,7 +77,7 @@ def local_bounds(
     Runs in `jobs` processes, or on the Dask cluster with that scheduler address. Rows are also appended to the file `path`
     as they finish; `resume` goes on with such a file. The time limit is per row."""
     questions = Questions.about(
-        load(network), points, radius, labels=labels, output=output, margins=margins, certify=certify,
+        load(network, input_shape=input_shape), points, radius, labels=labels, output=output, margins=margins, certify=certify,
         certified_radius=certified_radius, norm=norm, clip=clip, method=method, time_limit=time_limit, samples=samples, seed=seed,
         certificates=certificates, resume=resume,
     )  # fmt: skip

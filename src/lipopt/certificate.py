@@ -26,7 +26,7 @@ from .errors import LipoptError
 from .intervals import Interval, preactivation_intervals, reads_more_than_the_input
 from .krivine import Products
 from .methods import Task, UpperBound
-from .network import Activation, Affine, Network
+from .network import Activation, Affine, Network, Source
 from .presolve import one_input, path_sums
 from .problem import Blocks, DerivativeProblem, Layer
 from .rounding import Array, Matrix, gamma, terms
@@ -113,6 +113,21 @@ class _Group:
         return self.layer.neurons[self.mask]
 
 
+def _comments(source: Source | None) -> list[str]:
+    """Where the network was read from, for people; the checker does not use it."""
+    if source is None:
+        return []
+    lines = [f"comment source {_ascii(name)} sha256 {digest}" for name, digest in source.files.items()]
+    if source.part:
+        lines.append(f"comment part {_ascii(source.part)}")
+    return lines
+
+
+def _ascii(text: str) -> str:
+    """Text in printable ASCII, what is not escaped."""
+    return text.encode("unicode_escape").decode("ascii")
+
+
 def certify(
     network: Network, outputs: sp.csr_array, domain: Domain, tasks: Sequence[Task], bounds: Sequence[UpperBound]
 ) -> Certificate:
@@ -130,6 +145,7 @@ def certify(
     claim = _up(max(Fraction(before), Fraction(proved) * (1 + Fraction(ROOM))))
     lines = [
         "lipopt-certificate 1",
+        *_comments(network.source),
         f"network {network.hash}",
         f"norm {norm}",
         f"outputs {outputs.shape[0]}",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import signal
 import sys
@@ -50,14 +51,48 @@ class MarginsName(StrEnum):
     runner_up = "runner-up"
 
 
+READING = "How to read the model"  # the heading of these options in the help
 Model = Annotated[
-    Path, typer.Argument(help=".onnx, .onnx.gz, .safetensors (lipopt's own), .npz or .mat file", show_default=False)
+    Path,
+    typer.Argument(
+        help=".onnx, .onnx.gz, .pt2 (torch.export), .safetensors (lipopt's own), .npz or .mat file", show_default=False
+    ),
 ]
 ActivationOption = Annotated[
-    str | None, typer.Option("--activation", help="between the layers of a .npz or .mat file", show_default="relu")
+    str | None,
+    typer.Option("--activation", help="between the layers of a .npz or .mat file", show_default="relu", rich_help_panel=READING),
+]
+InputOption = Annotated[
+    str | None,
+    typer.Option("--input", metavar="NAME", help="tensor of an ONNX graph to read from", rich_help_panel=READING),
+]
+OutputOption = Annotated[
+    str | None,
+    typer.Option("--output", metavar="NAME", help="tensor of an ONNX graph to read up to", rich_help_panel=READING),
+]
+FixOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--fix", metavar="NAME=VALUE", help="value of another input: a number or a .npy, .csv or .txt file",
+        rich_help_panel=READING,
+    ),
+]  # fmt: skip
+LogitsOption = Annotated[
+    bool,
+    typer.Option("--logits", help="without the softmax, log-softmax or sigmoid that is the last layer", rich_help_panel=READING),
+]
+ShapeOption = Annotated[
+    str | None,
+    typer.Option(
+        "--input-shape", metavar="N,N,...", help="of one input of a .pt2 file with dynamic shapes", rich_help_panel=READING
+    ),
+]
+NoCheckOption = Annotated[
+    bool,
+    typer.Option("--no-check", help="do not compare what was read with the model", rich_help_panel=READING),
 ]
 NormOption = Annotated[NormName, typer.Option("--norm", help="norm on the inputs")]
-OutputOption = Annotated[int | None, typer.Option("--output", "-k", help="output to bound", show_default="0")]
+EntryOption = Annotated[int | None, typer.Option("--entry", "-k", help="entry of the output to bound", show_default="0")]
 MarginOption = Annotated[str | None, typer.Option("--margin", metavar="I,J", help="bound output I minus output J instead")]
 AllOption = Annotated[bool, typer.Option("--all-outputs", help="bound all outputs together")]
 CenterOption = Annotated[Path | None, typer.Option("--center", help="center of a ball: .npy, .csv or .txt file")]
@@ -102,12 +137,44 @@ def main() -> None:
 
 
 @dataclass(frozen=True)
-class Question:
-    """The options that say which constant of which network is asked for."""
+class Reading:
+    """The options that say which network is meant."""
 
     model: Model
-    norm: NormOption = NormName.linf
+    activation: ActivationOption = None
+    input: InputOption = None
     output: OutputOption = None
+    fix: FixOption = None
+    logits: LogitsOption = False
+    input_shape: ShapeOption = None
+    no_check: NoCheckOption = False
+
+    @cached_property
+    def network(self) -> Network:
+        from .readers import load
+
+        network = load(
+            self.model,
+            activation=self.activation,
+            input=self.input,
+            output=self.output,
+            fixed=_fixed(self.fix or []) or None,
+            logits=self.logits,
+            input_shape=None if self.input_shape is None else _whole_numbers(self.input_shape, "--input-shape"),
+            check=not self.no_check,
+        )
+        if network.source is not None and network.source.part:
+            part = f"lipopt: a part of {self.model.name} was read: {network.source.part}"
+            print(printable(part), file=sys.stderr)
+        return network
+
+
+@dataclass(frozen=True)
+class Question:
+    """The options that say which constant is asked for."""
+
+    norm: NormOption = NormName.linf
+    entry: EntryOption = None
     margin: MarginOption = None
     all_outputs: AllOption = False
     center: CenterOption = None
@@ -115,21 +182,14 @@ class Question:
     clip: ClipOption = None
     box: BoxOption = None
     vnnlib: VnnlibOption = None
-    activation: ActivationOption = None
-
-    @cached_property
-    def network(self) -> Network:
-        from .readers import load
-
-        return load(self.model, activation=self.activation)
 
     def options(self) -> dict[str, Any]:
         """As keyword arguments of the functions of `lipopt`."""
 
-        if (self.margin is not None) + (self.output is not None) + self.all_outputs > 1:
+        if (self.margin is not None) + (self.entry is not None) + self.all_outputs > 1:
             raise LipoptError("ask for one output (-k), for a margin or for all outputs, not for two of them")
         pair = None if self.margin is None else _pair(self.margin, "--margin", int)
-        output: Any = "all" if self.all_outputs else self.output or 0
+        output: Any = "all" if self.all_outputs else self.entry or 0
         return {"norm": self.norm.value, "output": output, "margin": pair, "domain": self.domain()}
 
     def domain(self) -> Domain:
@@ -150,23 +210,33 @@ class Question:
         return None if self.vnnlib is None else read_vnnlib(self.vnnlib)
 
 
-def question_command(run: Callable[..., None]) -> Callable[..., None]:
-    """A command that has the options of a Question, put together as its first argument, and its own."""
-    model, *asked = signature(Question, eval_str=True).parameters.values()
-    options = [model, *list(signature(run, eval_str=True).parameters.values())[1:], *asked]
+def command(*groups: type) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """A command whose first arguments are groups of options; on the command line they are flat."""
 
-    @wraps(run)
-    def command(**given: Any) -> None:
-        question = Question(**{option.name: given.pop(option.name) for option in (model, *asked)})
-        run(question, **given)
+    def decorate(run: Callable[..., None]) -> Callable[..., None]:
+        own = list(signature(run, eval_str=True).parameters.values())[len(groups) :]
+        members = [list(signature(group, eval_str=True).parameters.values()) for group in groups]
+        (model, *reading), *others = members
+        flat = [model, *own, *itertools.chain(*others), *reading]
 
-    command.__signature__ = Signature([option.replace(kind=Parameter.KEYWORD_ONLY) for option in options])  # type: ignore[attr-defined]
-    command.__annotations__ = {option.name: option.annotation for option in options}
-    return app.command()(command)
+        @wraps(run)
+        def call(**given: Any) -> None:
+            made = []
+            for group, options in zip(groups, members, strict=True):
+                made.append(group(**{option.name: given.pop(option.name) for option in options}))
+            run(*made, **given)
+
+        keywords = [option.replace(kind=Parameter.KEYWORD_ONLY) for option in flat]
+        call.__signature__ = Signature(keywords)  # type: ignore[attr-defined]
+        call.__annotations__ = {option.name: option.annotation for option in flat}
+        return app.command()(call)
+
+    return decorate
 
 
-@question_command
+@command(Reading, Question)
 def info(
+    reading: Reading,
     ask: Question,
     pattern: Annotated[bool, typer.Option("--pattern", help="also the sizes of the LP's sparsity patterns")] = False,
     degree: Annotated[int | None, typer.Option("--degree", help="degree for --pattern", show_default="the depth")] = None,
@@ -178,7 +248,7 @@ def info(
     from .problem import derivative_problem, output_matrix, slope_ranges
     from .sparsity import paper_counts, pattern_sizes
 
-    network, options = ask.network, ask.options()
+    network, options = reading.network, ask.options()
     outputs = output_matrix(network, options["output"], options["margin"])
     raw = derivative_problem(network, slope_ranges(network, options["domain"]), options["norm"], outputs)
     solved = presolve(raw)
@@ -188,13 +258,21 @@ def info(
     sizes = pattern_sizes(solved, degree) if pattern else []
     if as_json:
         counts = {"neurons": solved.neurons, "layers": len(solved.layers), "coefficients": solved.nonzeros}
-        shape = {"hash": network.hash, "input_shape": network.input_shape, "outputs": network.output_size}
+        source = None if network.source is None else asdict(network.source)
+        shape = {
+            "hash": network.hash,
+            "source": source,
+            "input_shape": network.input_shape,
+            "outputs": network.output_size,
+        }
         print(
             json.dumps({**shape, "nodes": tables.node_rows(network), "presolved": counts, "patterns": [asdict(s) for s in sizes]})
         )
         return
     console = _console()
     console.print(tables.network_line(network), style="bold", highlight=False)
+    for line in tables.source_lines(network):
+        console.print(line, highlight=False, markup=False, soft_wrap=True)
     console.print(tables.network_table(network))
     console.print(tables.presolve_line(raw, solved), highlight=False)
     if sizes:
@@ -203,8 +281,9 @@ def info(
         console.print(f"the paper's counts for the output pattern: {paper}", highlight=False)
 
 
-@question_command
+@command(Reading, Question)
 def bound(
+    reading: Reading,
     ask: Question,
     method: Annotated[str, typer.Option("--method", "-m", help=METHODS)] = "auto",
     pattern: Annotated[str | None, typer.Option("--pattern", help="sparsity pattern of the LP methods")] = None,
@@ -221,11 +300,11 @@ def bound(
     from .api import bound as run
     from .methods import find_method
 
-    _check_certificate(certificate, ask)
+    _check_certificate(certificate, reading)
     given = {name: value for name, value in (("pattern", pattern), ("device", device)) if value is not None}
     with _progress(quiet or as_json) as progress:
         result = run(
-            ask.network,
+            reading.network,
             method=find_method(method, **given),
             time_limit=time_limit,
             seed=seed,
@@ -234,7 +313,7 @@ def bound(
             progress=progress,
             **ask.options(),
         )
-    written = _save(ask.network, result, certificate)
+    written = _save(reading.network, result, certificate)
     if as_json:
         print(result.to_json())
     elif quiet:
@@ -244,8 +323,9 @@ def bound(
         print(written)
 
 
-@question_command
+@command(Reading, Question)
 def lower(
+    reading: Reading,
     ask: Question,
     time_limit: TimeOption = None,
     seed: SeedOption = 0,
@@ -258,7 +338,7 @@ def lower(
     from .api import lower_bound as run
 
     with _progress(quiet or as_json) as progress:
-        result = run(ask.network, time_limit=time_limit, seed=seed, samples=samples, progress=progress, **ask.options())
+        result = run(reading.network, time_limit=time_limit, seed=seed, samples=samples, progress=progress, **ask.options())
     if as_json:
         print(result.to_json())
     elif quiet:
@@ -269,8 +349,9 @@ def lower(
         console.print(tables.lower_lines(result), highlight=False)
 
 
-@question_command
+@command(Reading, Question)
 def compare(
+    reading: Reading,
     ask: Question,
     methods: Annotated[
         str | None, typer.Option("--methods", metavar="A,B,...", help=f"some of {METHODS}", show_default="all but auto")
@@ -286,11 +367,11 @@ def compare(
     from . import tables
     from .api import compare as run
 
-    _check_certificate(certificate, ask)
+    _check_certificate(certificate, reading)
     refused: list[tuple[str, str]] = []
     with _progress(quiet or as_json) as progress:
         results = run(
-            ask.network,
+            reading.network,
             methods=None if methods is None else [name.strip() for name in methods.split(",")],
             time_limit=time_limit,
             seed=seed,
@@ -302,7 +383,7 @@ def compare(
         )
     if not results:
         raise LipoptError("no method takes this: " + "; ".join(f"{name}: {reason}" for name, reason in refused))
-    written = _save(ask.network, results[0], certificate)
+    written = _save(reading.network, results[0], certificate)
     if as_json:
         rows = [json.loads(r.to_json()) for r in results]
         print(json.dumps(rows + [{"method": name, "refused": reason} for name, reason in refused]))
@@ -314,21 +395,70 @@ def compare(
         print(written)
 
 
-@app.command()
+@command(Reading)
 def check(
-    network: Annotated[Path, typer.Argument(help="network file (.safetensors)", show_default=False)],
+    reading: Reading,
     certificate: Annotated[Path, typer.Argument(help="certificate", show_default=False)],
 ) -> None:
     """Verify a certificate with lipcheck, in exact arithmetic.
 
+    A model in another format than lipopt's own is read again: the certificate must be about the network that results.
     Exit codes are lipcheck's: 0 verified, 1 rejected, 2 malformed, 3 another network, 4 limits exceeded, 70 internal error."""
+    from tempfile import TemporaryDirectory
+
+    if reading.model.suffix.lower() == ".safetensors":
+        raise typer.Exit(_lipcheck(reading.model, certificate))
+    network = reading.network
+    claimed = _claimed_network(certificate)
+    if claimed.network != network.hash:
+        print(f"another network: {_difference(network, claimed)}")
+        raise typer.Exit(3)
+    with TemporaryDirectory() as folder:
+        path = Path(folder) / "network.safetensors"
+        network.save(path)
+        code = _lipcheck(path, certificate)
+    if code == 0:
+        print(f"and that is the network of {printable(str(reading.model))}, read again")
+    raise typer.Exit(code)
+
+
+@dataclass(frozen=True)
+class _Claimed:
+    """What the head of a certificate says of its network."""
+
+    network: str
+    files: frozenset[str]  # SHA-256 of the files it was read from
+
+
+def _claimed_network(certificate: Path) -> _Claimed:
+    """The network that a certificate is about; lipcheck judges the rest of the file."""
+    try:
+        lines = certificate.read_text(encoding="latin-1").splitlines()
+    except OSError as error:
+        raise LipoptError(f"cannot read {certificate}: {error}") from error
+    hashes = [line.removeprefix("network ") for line in lines if line.startswith("network ")]
+    comments = [line for line in lines if line.startswith("comment source ")]
+    files = frozenset(line.rpartition(" ")[2] for line in comments)
+    return _Claimed(hashes[0] if hashes else "", files)
+
+
+def _difference(network: Network, claimed: _Claimed) -> str:
+    """Why a model's network is not the one that a certificate is about."""
+    if network.source is not None and claimed.files == set(network.source.files.values()):
+        return "the certificate was made from this file, but of another part of it, or by another version of lipopt"
+    return "the certificate is about another model than this one"
+
+
+def _lipcheck(network: Path, certificate: Path) -> int:
     import subprocess
 
-    raise typer.Exit(subprocess.run([sys.executable, "-m", "lipcheck", str(network), str(certificate)], check=False).returncode)
+    command = [sys.executable, "-m", "lipcheck", str(network), str(certificate)]
+    return subprocess.run(command, check=False).returncode
 
 
-@question_command
+@command(Reading, Question)
 def report(
+    reading: Reading,
     ask: Question,
     file: Annotated[Path, typer.Option("--out", "-o", help="HTML file to write")] = Path("report.html"),
     image: Annotated[str | None, typer.Option("--image", metavar="HEIGHT,WIDTH", help="show a flat input as a picture")] = None,
@@ -342,11 +472,11 @@ def report(
     """Write an HTML report: all methods, bounds against the radius of the ball, and which inputs matter."""
     from .report import report as run
 
-    _check_certificate(certificate, ask)
-    _check_writable(file, ask.model)
+    _check_certificate(certificate, reading)
+    _check_writable(file, reading.model)
     with _progress(quiet) as progress:
         done = run(
-            ask.network,
+            reading.network,
             time_limit=time_limit,
             seed=seed,
             samples=samples,
@@ -356,21 +486,21 @@ def report(
             progress=progress,
             **ask.options(),
         )
-    _save(ask.network, done.best, certificate)
+    _save(reading.network, done.best, certificate)
     _write(file, done.html)
     print(printable(str(file)))
 
 
-@app.command()
+@command(Reading)
 def local(
-    model: Model,
+    reading: Reading,
     data: Annotated[Path, typer.Option("--data", help="points: .npy, .npz, .csv, .txt or idx file, also .gz")],
     results: Annotated[Path, typer.Option("--results", "-o", help="file for the rows, JSON Lines")],
     radius: Annotated[str | None, typer.Option("--radius", metavar="R[,R...]", help="radii of the l_inf balls")] = None,
     labels: Annotated[Path | None, typer.Option("--labels", help="labels", show_default="the network's classes")] = None,
     divide: Annotated[float, typer.Option("--divide", help="divide the data by this, 255 for bytes")] = 1.0,
     points: Annotated[str | None, typer.Option("--points", metavar="FROM:TO", help="these points only, from 0")] = None,
-    output: Annotated[int | None, typer.Option("--output", "-k", help="this output only", show_default="each")] = None,
+    entry: Annotated[int | None, typer.Option("--entry", "-k", help="this entry of the output only", show_default="each")] = None,
     margins: Annotated[MarginsName | None, typer.Option("--margins", help="bound the label's margins instead")] = None,
     certify: Annotated[bool, typer.Option("--certify", help="no tighter than it takes to certify the margins")] = False,
     certified_radius: Annotated[
@@ -381,7 +511,6 @@ def local(
     method: Annotated[str, typer.Option("--method", "-m", help="name of a method")] = "sdp",
     gap: Annotated[float | None, typer.Option("--gap", help="relative gap of the SDP", show_default="0.001")] = None,
     device: Annotated[str | None, typer.Option("--device", help="torch device for the SDP, such as cuda")] = None,
-    activation: ActivationOption = None,
     time_limit: TimeOption = None,
     seed: SeedOption = 0,
     samples: Annotated[int, typer.Option("--samples", help="random points for the lower bound")] = 200,
@@ -404,16 +533,15 @@ def local(
     from .engines import engine
     from .methods import find_method
     from .progress import rows_progress
-    from .readers import load
     from .records import read_rows
     from .summary import check_picture, draw, summarize
 
     if plot is not None:
         check_picture(plot)
-        _check_writable(plot, model)
+        _check_writable(plot, reading.model)
         if plot.resolve() == results.resolve():
             raise LipoptError(f"{plot} cannot be both the picture and the file for the rows")
-    network = load(model, activation=activation)
+    network = reading.network
     settings = {name: value for name, value in {"gap": gap, "device": device}.items() if value is not None}
     start, stop = (None, None) if points is None else _pair(points, "--points", lambda part: int(part) if part else None, ":")
     stored = read_points(data, divide)
@@ -424,7 +552,7 @@ def local(
         stored,
         _numbers(radius or "", "--radius"),
         labels=None if labels is None else read_labels(labels),
-        output=output,
+        output=entry,
         margins=None if margins is None else margins.value,
         certify=certify,
         certified_radius=certified_radius,
@@ -477,11 +605,11 @@ def _check_writable(path: Path | None, model: Path) -> None:
         raise LipoptError(f"{path} is the name of a network; choose another for what is written")
 
 
-def _check_certificate(path: Path | None, ask: Question) -> None:
+def _check_certificate(path: Path | None, reading: Reading) -> None:
     """The same for a certificate; and the file of the network beside it must not hold anything else."""
-    _check_writable(path, ask.model)
+    _check_writable(path, reading.model)
     beside = None if path is None else path.with_suffix(".safetensors")
-    if beside is not None and beside.exists() and sha256(beside.read_bytes()).hexdigest() != ask.network.hash:
+    if beside is not None and beside.exists() and sha256(beside.read_bytes()).hexdigest() != reading.network.hash:
         raise LipoptError(f"{beside} exists, and is not this network's file, which would be written there; choose another name")
 
 
@@ -518,6 +646,29 @@ def _write(path: Path, text: str) -> None:
         path.write_text(text, encoding="utf-8")
     except OSError as error:
         raise LipoptError(f"cannot write {path}: {error}") from error
+
+
+def _fixed(values: list[str]) -> dict[str, Any]:
+    """The values of --fix by name: numbers, or arrays from files."""
+    from .domain import read_array
+
+    fixed: dict[str, Any] = {}
+    for text in values:
+        name, equals, value = text.rpartition("=")
+        if not equals:
+            raise LipoptError(f"--fix takes NAME=VALUE, got '{text}'")
+        try:
+            fixed[name] = float(value)
+        except ValueError:
+            fixed[name] = read_array(Path(value))
+    return fixed
+
+
+def _whole_numbers(text: str, option: str) -> list[int]:
+    try:
+        return [int(part) for part in text.split(",") if part]
+    except ValueError as error:
+        raise LipoptError(f"{option} takes whole numbers with commas between them, got '{text}'") from error
 
 
 def _numbers(text: str, option: str) -> list[float]:

@@ -157,6 +157,7 @@ def certified_radius(
     point: Any,
     label: int,
     *,
+    input_shape: Sequence[int] | None = None,
     largest: float = 1.0,
     precision: float = PRECISION,
     clip: tuple[float, float] | None = None,
@@ -166,7 +167,8 @@ def certified_radius(
     """A radius, up to `largest`, such that `label` has the largest output on the linf ball around the point; 0 if there is none.
 
     It is returned only if it was certified; one that is larger by `precision`, relative to the first that was tried, was not."""
-    network, chosen = load(network), find_method(method)
+    network = load(network, input_shape=input_shape)
+    chosen = find_method(method)
     if network.output_size < 2:
         raise LipoptError("a certified radius needs a network with two outputs or more")
     if not 0 < largest < np.inf:

@@ -47,6 +47,7 @@ class Report:
 def report(
     network: Any,
     *,
+    input_shape: Sequence[int] | None = None,
     norm: Norm = "linf",
     output: int | Literal["all"] = 0,
     margin: tuple[int, int] | None = None,
@@ -63,7 +64,7 @@ def report(
 
     `image` is the height and width of inputs that are pictures, if the network's input has another shape; `names` are
     those of its inputs. With the name of a `certificate`, the best bound gets one, which the page refers to by that name."""
-    network = load(network)
+    network = load(network, input_shape=input_shape)
     if isinstance(domain, Boxes):
         raise LipoptError(f"a report is about one box, and the domain is a {describe(domain)}; ask for each box on its own")
     question: dict[str, Any] = {"norm": norm, "output": output, "margin": margin}
@@ -87,8 +88,10 @@ def report(
     if certificate is not None:
         best = _certified(network, results, {**question, "domain": domain, "samples": FEW})
         sections.append(_certificate_section(best, certificate))
-    title, line = escape(tables.question(best)), escape(tables.network_line(network))
-    return Report(PAGE.substitute(title=title, network=line, sections="\n".join(sections)), best)
+    title = escape(tables.question(best))
+    about = [tables.network_line(network), *tables.source_lines(network)]
+    lines = "<br>\n".join(escape(line) for line in about)
+    return Report(PAGE.substitute(title=title, network=lines, sections="\n".join(sections)), best)
 
 
 def _bounds_section(results: Sequence[Result], refused: Sequence[tuple[str, str]]) -> str:

@@ -10,6 +10,7 @@ from typing import Any
 from .certificate import Certificate
 from .errors import LipoptError
 from .methods import Status
+from .network import Source
 
 
 @dataclass(frozen=True)
@@ -25,7 +26,8 @@ class Result:
     norm: str
     output: str
     domain: str
-    network: str
+    network: str  # the SHA-256 of the network's own file
+    source: Source | None = None  # the files it was read from
     certificate: Any = field(default=None, compare=False)  # the multipliers that prove `upper`; with certify=True, a Certificate
     details: dict[str, Any] = field(default_factory=dict)
 
@@ -37,7 +39,10 @@ class Result:
 
     def to_json(self) -> str:
         """All fields but the certificate, as one line of JSON."""
-        return json.dumps({f.name: getattr(self, f.name) for f in fields(self) if f.name != "certificate"})
+        values = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "certificate"}
+        if self.source is not None:
+            values["source"] = asdict(self.source)
+        return json.dumps(values)
 
 
 @dataclass(frozen=True)
@@ -52,6 +57,7 @@ class LowerBound:
     output: str
     domain: str
     network: str
+    source: Source | None = None
 
     def to_json(self) -> str:
         """All fields, as one line of JSON."""

@@ -162,6 +162,16 @@ def network_line(network: Network) -> str:
     return f"network {network.hash[:16]}: input {shape}, {network.neurons} neurons, {network.output_size} outputs"
 
 
+def source_lines(network: Network) -> list[str]:
+    """The files that a network was read from, and which part of the model it is."""
+    if network.source is None:
+        return []
+    lines = [f"read from {printable(name)}, SHA-256 {digest}" for name, digest in network.source.files.items()]
+    if network.source.part:
+        lines.append(f"a part of it: {printable(network.source.part)}")
+    return lines
+
+
 def presolve_line(raw: DerivativeProblem, solved: DerivativeProblem) -> str:
     """What presolve left of a problem."""
     return (

@@ -63,18 +63,20 @@ def load(
         "output": output,
         "fixed": fixed,
         "logits": True if logits else None,
-        "check": None if check else False,
     }
     read, taken = _reader(source)
     for name, value in given.items():
         if value is not None and name not in taken:
             what = source if isinstance(source, Path) else f"a {type(source).__name__}"
             raise LipoptError(f"{name} does not go with {what}; leave it out")
-    options = {name: given[name] for name in taken if given[name] is not None}
+    options = {name: value for name, value in given.items() if value is not None}
+    if "check" in taken:
+        options["check"] = check
     network = read(source, **options)
-    if isinstance(source, Path) and network.source is None:
-        return replace(network, source=Source({source.name: file_hash(source)}))
-    return network
+    if not isinstance(source, Path) or (network.source is not None and network.source.files):
+        return network
+    part = "" if network.source is None else network.source.part
+    return replace(network, source=Source({source.name: file_hash(source)}, part))
 
 
 def file_hash(path: Path) -> str:
@@ -114,7 +116,7 @@ def _file_reader(path: Path) -> tuple[Reader, Sequence[str]]:
     if name.endswith(".pt2"):
         from .torch import read_exported_file
 
-        return read_exported_file, ("logits", "check")
+        return read_exported_file, ("input_shape", "logits", "check")
     if name.endswith((".pt", ".pth")):
         raise LipoptError(
             f"{path}: a pickled torch model runs code when loaded; load it in Python and pass the"

@@ -141,7 +141,9 @@ class _Graph:
             )
         output = names[0] if part.output is None else part.output
         if output not in self.producers and output not in [v.name for v in self.model.graph.input]:
-            raise LipoptError(f"the model has no tensor '{output}'; its outputs are {', '.join(names)}")
+            entry = f" (-k {output} asks for an entry of it)" if output.isdecimal() else ""
+            known = ", ".join(names)
+            raise LipoptError(f"the model has no tensor '{output}'; its outputs are {known}{entry}")
         if part.logits:
             last = self.producers.get(output)
             if last is None or last.op_type not in TAILS:

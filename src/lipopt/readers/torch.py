@@ -12,6 +12,7 @@ import os
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, redirect_stderr
+from dataclasses import replace
 from io import StringIO
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import LipoptError
-from ..network import Network
+from ..network import Network, Source
 from ..rounding import Array
 from ..tensors import as_array
 from .builder import Builder
@@ -67,17 +68,26 @@ def read_torch(
             original = _original(module, program, example, walk, logits)
             tensors = {**walk.tensors, OUTPUT: output}
             check_against(original, walk.builder.nodes, tensors, walk.describe, _precision(module, kind))
-    return walk.builder.network(output)
+    network = walk.builder.network(output)
+    if logits:
+        return replace(network, source=Source({}, "without the softmax or sigmoid at its end"))
+    return network
 
 
-def read_exported_file(path: Path, *, logits: bool = False, check: bool = True) -> Network:
+def read_exported_file(
+    path: Path,
+    *,
+    input_shape: Sequence[int] | None = None,
+    logits: bool = False,
+    check: bool = True,
+) -> Network:
     """The network of a program that `torch.export.save` wrote."""
     try:
         with _quiet(), _no_pickled_code():
             program = torch.export.load(path)
     except Exception as error:  # torch raises all kinds on a broken file
         raise LipoptError(f"{path} is not a readable exported program: {error}") from error
-    return read_torch(program, logits=logits, check=check)
+    return read_torch(program, input_shape=input_shape, logits=logits, check=check)
 
 
 @contextmanager
