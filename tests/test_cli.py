@@ -44,7 +44,8 @@ def test_bound_prints_upper_and_lower(run, model: str) -> None:
     assert data["upper"] == result.upper
     assert data["lower"] == result.lower <= data["pop_lower"] <= data["upper"]
     assert set(data) == {
-        "upper", "lower", "pop_lower", "method", "seconds", "status", "norm", "output", "domain", "network", "details",
+        "upper", "lower", "pop_lower", "method", "seconds", "status", "norm", "output", "domain", "network", "source",
+        "details",
     }  # fmt: skip
     assert float(run("bound", model, "-m", "path-sum", "-k", "2", "-q")[1]) == result.upper
 

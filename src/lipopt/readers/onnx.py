@@ -293,6 +293,9 @@ class _Walk:
     def run(self, nodes: Sequence[onnx.NodeProto], values: dict[str, Value]) -> None:
         """Compute what the nodes compute; `values` holds what is known, by name."""
         for node in nodes:
+            for name in _reads(node):
+                if name not in values:
+                    raise LipoptError(f"{_label(node)} reads '{name}', which lipopt does not compute")
             inputs = [values[name] for name in node.input]
             names = [name for name in node.output if name]
             results = self._compute(node, inputs, values)
@@ -419,9 +422,9 @@ def _without_functions(model: onnx.ModelProto) -> onnx.ModelProto:
         if called:
             waiting.extend(called)
             continue
-        sizes[name] = sum(sizes.get(call, 1) for call in calls)
+        sizes[name] = sum(1 + sizes.get(call, 0) for call in calls)
         waiting.pop()
-    total = sum(sizes.get((node.domain, node.op_type), 1) for node in model.graph.node)
+    total = sum(1 + sizes.get((node.domain, node.op_type), 0) for node in model.graph.node)
     if total > MOST_NODES:
         raise LipoptError(f"the model has {total:.3g} nodes, with its functions; that is too many")
     return onnx.inliner.inline_local_functions(model)
