@@ -339,12 +339,20 @@ def _products(flat: _Flat, proof: Products, bound: float) -> list[str]:
 
 
 def _sdp(network: Network, task: Task, only: int | None, proof: Multipliers, doubts: Doubts) -> tuple[list[str], float]:
-    """A part with the rule `sdp`. Multipliers are inflated by as little as a factor needs, more towards the input."""
+    """A part with the rule `sdp`. Multipliers are inflated by as little as a factor needs, more towards the input.
+
+    Where slopes are so small that the two programs' enclosures of them differ by more than the room of an SDP, its multipliers
+    prove nothing to the checker. The path sum does, and such a bound is next to zero either way."""
     bound, norm = float(proof.bounds.max()), task.problem.norm
+    inputs = "inputs *" if only is None else f"inputs 1 {only}"
     if only is not None:
         task = replace(task, raw=one_input(task.raw, only), problem=one_input(task.problem, only))
+    whole = _flatten(task.problem)
+    enclosed = _slack(network, task, whole)
+    if enclosed > SDP_LOSS * bound:
+        return [inputs, *_variable_lines(network, whole), "rule path-sum"], path_sum_bound(task.problem) + enclosed
     flat = _flatten(task.problem, settled=_settled(task.problem, SETTLED * bound))
-    head = ["inputs *" if only is None else f"inputs 1 {only}", *_variable_lines(network, flat), "rule sdp"]
+    head = [inputs, *_variable_lines(network, flat), "rule sdp"]
     pairs = zip(proof.tau, flat.groups, strict=True)
     tau = [values[group.mask] * (group.weight[group.mask] ** 2) for values, group in pairs if group.mask.any()]
     mu = np.broadcast_to(proof.mu, len(flat.C)).astype(np.float64)
