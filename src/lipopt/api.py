@@ -13,7 +13,7 @@ import scipy.sparse as sp
 
 from . import auto, shor  # noqa: F401  (importing a method registers it)
 from .certificate import certify as write_certificate
-from .domain import Ball, Box, Boxes, Domain, describe, pieces
+from .domain import Ball, Box, Boxes, Domain, describe, one_box_only, pieces
 from .errors import LipoptError
 from .lower import Sample, pop_lower_bound, sample
 from .methods import REGISTER, Method, Task, find_method
@@ -105,7 +105,7 @@ def compare(
     network = load(network, input_shape=input_shape)
     parts = _parts(domain, certify)
     share = _share(time_limit, len(parts))
-    found: dict[int, list[Result]] = {number: [] for number in range(len(chosen))}  # of every method that did not refuse
+    found: dict[int, list[Result]] = {k: [] for k in range(len(chosen))}  # of methods that do not refuse
     for part in parts:
         question = _Question.ask(network, norm, output, margin, part, share, seed, samples, QUICK, progress)
         low = question.lower()
@@ -162,12 +162,12 @@ def _parts(domain: Domain, certify: bool = False) -> tuple[Domain, ...]:
     if not (domain is None or isinstance(domain, Ball | Box | Boxes)):
         raise LipoptError(f"the domain is a Ball, a Box, Boxes or None, got {type(domain).__name__}")
     if certify and isinstance(domain, Boxes):
-        raise LipoptError(f"a certificate is about one box, and the domain is a {describe(domain)}; ask for each box on its own")
+        raise one_box_only("a certificate", domain)
     return pieces(domain)
 
 
 def _share(time_limit: float | None, parts: int) -> float | None:
-    """The time for each of several parts; what is no time limit is left as it is, and refused later."""
+    """The time for each of several parts; what is no time limit is refused later."""
     return time_limit / parts if isinstance(time_limit, Real) else time_limit
 
 

@@ -1,4 +1,4 @@
-"""Where the Lipschitz constant is asked for: the whole space (None), a ball, a box, or a union of boxes."""
+"""Where the Lipschitz constant is asked for: whole space (None), a ball, a box, a union of boxes."""
 
 from __future__ import annotations
 
@@ -91,10 +91,15 @@ class Boxes:
 
     def bounds(self, size: int) -> tuple[Array, Array]:
         """There are none: what needs those of one box ends here."""
-        raise LipoptError(f"this is about one box, and the domain is a union of {len(self.boxes)}; ask for each box on its own")
+        raise one_box_only("this", self)
 
 
 Domain: TypeAlias = Ball | Box | Boxes | None
+
+
+def one_box_only(what: str, domain: Boxes) -> LipoptError:
+    """The error of what does not take unions."""
+    return LipoptError(f"{what} is about one box; ask for each box of the {describe(domain)}")
 
 
 def pieces(domain: Domain) -> tuple[Domain, ...]:

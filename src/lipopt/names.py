@@ -4,5 +4,5 @@ from __future__ import annotations
 
 
 def printable(text: str) -> str:
-    """The text with everything escaped that is not printable: control characters, lone surrogates."""
+    """The text with all escaped that is not printable: control characters, lone surrogates."""
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)

@@ -263,8 +263,9 @@ def _read_file(path: str | Path) -> tuple[list[Any], dict[str, Array]]:
                 length = int.from_bytes(stored.read(8), "little")
                 header = json.loads(stored.read(length), object_pairs_hook=_once)
             for name in file.keys():  # noqa: SIM118
-                if header[name]["dtype"] not in TYPES:
-                    raise LipoptError(f"tensor '{name}' is of type {header[name]['dtype']}, which is none of {', '.join(TYPES)}")
+                kind = header[name]["dtype"]
+                if kind not in TYPES:
+                    raise LipoptError(f"tensor '{name}' is of type {kind}, none of {', '.join(TYPES)}")
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
         if "lipopt" not in metadata:
             raise LipoptError("it has no lipopt graph; export the model to ONNX instead")
@@ -324,15 +325,16 @@ def _read_node(i: int, entry: Mapping[str, Any], sizes: Sequence[int], tensors: 
 
 def _input_shape(shape: Any) -> tuple[int, ...]:
     if not isinstance(shape, list) or not all(type(n) is int and n > 0 for n in shape):
-        raise LipoptError(f"the shape of its input is {reprlib.repr(shape)}, not a list of positive whole numbers")
+        shown = reprlib.repr(shape)
+        raise LipoptError(f"the shape of its input, {shown}, is no list of positive whole numbers")
     if prod(shape) > LARGEST_INPUT:
-        raise LipoptError(f"its input has more than {LARGEST_INPUT:,} entries, the most that is read")
+        raise LipoptError(f"its input has more than the {LARGEST_INPUT:,} entries that are read")
     return tuple(shape)
 
 
 def _source(i: int, source: Any) -> int:
     if type(source) is not int or not 0 <= source < i:
-        raise LipoptError(f"node {i} has the source {reprlib.repr(source)}, which is no earlier node")
+        raise LipoptError(f"node {i} has a source {reprlib.repr(source)}, which is no earlier node")
     return source
 
 
@@ -355,14 +357,15 @@ def _read_matrix(prefix: str, shape: tuple[int, int], tensors: dict[str, Array])
     starts = _take(tensors, f"{prefix}.indptr")
     vectors = data.ndim == indices.ndim == starts.ndim == 1
     if not vectors or indices.dtype.kind != "i" or starts.dtype.kind != "i":
-        raise LipoptError(f"the sparse matrix {prefix} is not made of vectors, two of them of whole numbers")
+        raise LipoptError(f"the sparse matrix {prefix} has parts that are no vectors, or fractions")
     valid = len(starts) == shape[0] + 1 and starts[0] == 0 and starts[-1] == len(data) == len(indices)
     if not valid or (np.diff(starts) < 0).any() or (indices < 0).any() or (indices >= shape[1]).any():
         raise LipoptError(f"the sparse matrix {prefix} is inconsistent")
     matrix = sp.csr_array((data, indices, starts), shape=shape)
     sorted_ = matrix.sorted_indices()
     rows = np.repeat(np.arange(shape[0]), np.diff(starts))
-    if ((np.diff(sorted_.indices) == 0) & (np.diff(rows) == 0)).any():  # their sum would have to be rounded
+    repeated = (np.diff(sorted_.indices) == 0) & (np.diff(rows) == 0)
+    if repeated.any():  # their sum would have to be rounded
         raise LipoptError(f"the sparse matrix {prefix} has two entries in one place")
     return matrix
 

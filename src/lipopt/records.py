@@ -1,8 +1,9 @@
-"""The file of a batch run: a header, then a row of JSON a line, the rows of one point together, appended as they finish.
+"""The file of a batch run: a header, then a row of JSON a line, appended as points finish.
 
-The header says what the rows answer: the network's hash, the data's, and every setting that matters to the result. A run
-that was killed left whole points, and at most one torn one at the end, which is cut off when the file is opened again. One
-run at a time may write a file; every row of it is checked before a run goes on with it."""
+The header says what the rows answer: the network's hash, the data's, and every setting that matters
+to the result. The rows of one point stand together. A run that was killed left whole points, and at
+most one torn one at the end, which is cut off when the file is opened again. One run at a time may
+write a file, and every row of it is checked before a run goes on with it."""
 
 from __future__ import annotations
 
@@ -14,7 +15,7 @@ from contextlib import contextmanager
 from dataclasses import asdict
 from math import isfinite
 from pathlib import Path
-from typing import Any, BinaryIO, get_args, get_type_hints
+from typing import Any, BinaryIO, TypeAlias, get_args, get_type_hints
 
 from filelock import lock_descriptor
 
@@ -24,7 +25,9 @@ from .local import Row
 FORMAT = "lipopt-local-1"
 OTHER = {"network": "another network", "data": "other data", "labels": "other labels"}  # what a difference in the header means
 
-TYPES = {name: get_args(hint) or (hint,) for name, hint in get_type_hints(Row).items()}  # of the fields of a row
+TYPES = {field: get_args(hint) or (hint,) for field, hint in get_type_hints(Row).items()}
+
+Key: TypeAlias = tuple[int, float, str]  # the point, radius and question of a row
 
 
 class Records:
@@ -53,7 +56,7 @@ class Records:
 
     @staticmethod
     def resume(path: Path, header: Mapping[str, Any], rows_per_point: int) -> Records:
-        """The file of a run that ended early, without what was torn at its end; a new file if there is none."""
+        """The file of a run that ended early, without what is torn; a new one if there is none."""
         try:
             file = path.open("a+b")
         except OSError as error:
@@ -69,7 +72,7 @@ class Records:
                 records._write(expected)
                 return records
             _check_header(first, path, header)
-            done, end = _whole_points(file, path, header, rows_per_point)
+            done, end = _whole_points(file, path, range(*header["points"]), rows_per_point)
             file.truncate(end)
         return Records(file, frozenset(done))
 
@@ -101,14 +104,14 @@ def read_rows(path: str | Path) -> Iterator[Row]:
 def _lock(file: BinaryIO, path: Path) -> None:
     """Keep other runs out for as long as the file is open.
 
-    The lock is on the results file itself, so none other is left behind, and none is needed in a folder
-    that cannot be written. The system drops it when the process ends, however it ends."""
+    The lock is on the results file itself, so that no other file is left behind, or needed in a
+    folder that cannot be written. The system drops it when the process ends, however it ends."""
     try:
         locked = lock_descriptor(file.fileno(), blocking=False)
     except OSError as error:
-        raise LipoptError(f"cannot lock {path} ({error.strerror}); write to another disk") from error
+        raise LipoptError(f"cannot lock {path} ({error.strerror}); use another disk") from error
     if not locked:
-        raise LipoptError(f"another run is writing {path}; wait until it ends, or write to another file")
+        raise LipoptError(f"another run is writing {path}; wait for its end, or use another file")
 
 
 @contextmanager
@@ -143,11 +146,10 @@ def _check_header(line: bytes, path: Path, header: Mapping[str, Any]) -> None:
             raise LipoptError(f"{path} was made with {what}; write to another file")
 
 
-def _whole_points(file: BinaryIO, path: Path, header: Mapping[str, Any], rows_per_point: int) -> tuple[set[int], int]:
-    """The points that have all their rows, and where the last of them ends. The file is read from its second line on."""
-    points = range(*header["points"])
+def _whole_points(file: BinaryIO, path: Path, points: range, rows: int) -> tuple[set[int], int]:
+    """The points that have all their rows, and where the last of them ends; after the header."""
     done: set[int] = set()
-    current: set[tuple[int, float, str]] = set()  # the rows of a point that are there: its number, radius and question
+    current: set[Key] = set()  # the rows of the point that is not complete yet
     end = position = file.tell()
     for number, line in enumerate(file, start=2):
         try:
@@ -156,17 +158,18 @@ def _whole_points(file: BinaryIO, path: Path, header: Mapping[str, Any], rows_pe
         except ValueError as error:
             if not file.read(1):  # torn
                 break
-            raise LipoptError(f"{path} is damaged at line {number}: {error}; write to another file") from error
+            reason = f"damaged at line {number}: {error}; use another file"
+            raise LipoptError(f"{path} is {reason}") from error
         position += len(line)
         current.add((row.point, row.radius, row.question))
-        if len(current) == rows_per_point:
+        if len(current) == rows:
             done.add(row.point)
             current.clear()
             end = position
     return done, end
 
 
-def _check_place(row: Row, points: range, done: set[int], current: set[tuple[int, float, str]]) -> None:
+def _check_place(row: Row, points: range, done: set[int], current: set[Key]) -> None:
     """Whether a row may stand after those that are there."""
     if row.point not in points:
         raise ValueError(f"the data has no point {row.point}")

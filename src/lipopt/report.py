@@ -20,7 +20,7 @@ from . import charts, tables
 from .api import Progress, bound, compare
 from .baselines import path_sum_rows
 from .charts import Mark
-from .domain import Ball, Boxes, Domain, describe
+from .domain import Ball, Boxes, Domain, one_box_only
 from .dual import Multipliers
 from .errors import LipoptError
 from .names import printable
@@ -66,7 +66,7 @@ def report(
     those of its inputs. With the name of a `certificate`, the best bound gets one, which the page refers to by that name."""
     network = load(network, input_shape=input_shape)
     if isinstance(domain, Boxes):
-        raise LipoptError(f"a report is about one box, and the domain is a {describe(domain)}; ask for each box on its own")
+        raise one_box_only("a report", domain)
     question: dict[str, Any] = {"norm": norm, "output": output, "margin": margin}
     question |= {"time_limit": time_limit, "seed": seed, "progress": progress}
     picture = _picture_shape(network, image)

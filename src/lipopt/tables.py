@@ -1,4 +1,4 @@
-"""What the command line prints: tables for people, on a terminal or plain, for a console that reads no markup."""
+"""What the command line prints: tables for people, on a console that reads no markup."""
 
 from __future__ import annotations
 

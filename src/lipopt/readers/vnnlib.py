@@ -1,7 +1,7 @@
 """VNN-LIB files, versions 1.0 and 2.0: the boxes that a file's conditions leave to the inputs.
 
-A file asserts a formula of `and`, `or` and comparisons over the inputs and outputs of a network. The
-inputs that can satisfy it are enclosed in a union of boxes:
+A file asserts a formula of `and`, `or` and comparisons over the inputs and outputs of a network.
+The inputs that can satisfy it are enclosed in a union of boxes:
 
     a comparison in one input, linear    a bound on that input, rounded outward to a float
     any other comparison                 no restriction: it may hold anywhere
@@ -10,8 +10,8 @@ inputs that can satisfy it are enclosed in a union of boxes:
 So what is not understood as a bound makes the domain larger, never smaller, and no part of a
 disjunction is lost. Strict inequalities are read as if they were not strict.
 
-The parser is our own because the package on the index (vnnlib 1.0) reads version 2.0 alone, and takes
-the whole process down on a file that is nested too deeply.
+The parser is our own because the package vnnlib 1.0 reads version 2.0 alone, and takes the whole
+process down on a file that is nested too deeply.
 """
 
 from __future__ import annotations
@@ -43,21 +43,25 @@ _TOKEN = re.compile(r';[^\n]*|"(?:[^"\\]|\\.)*"|\[[^\[\]]*\]|[()]|[^\s()\[\]";]+
 _NUMBER = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
 _INPUT = re.compile(r"X_(0|[1-9][0-9]*)")
 _MIRRORED = {"<=": ">=", "<": ">", ">=": "<=", ">": "<", "=": "=", "==": "==", "!=": "!="}
+_DECLARATIONS = {"declare-const", "declare-fun", "declare-network", "vnnlib-version"}
 _WITHOUT_MEANING = {"set-logic", "set-info", "set-option", "check-sat", "get-model", "exit"}
+_COMMANDS = {"assert"} | _DECLARATIONS | _WITHOUT_MEANING
+_TENSORS = ("declare-input", "declare-hidden", "declare-output")
 
 
 def read_vnnlib(path: str | Path) -> Box | Boxes:
-    """The inputs that a VNN-LIB file is about, as a box, or as a union of boxes if it has disjunctions.
+    """The inputs that a VNN-LIB file is about: a box, or a union of boxes if it has disjunctions.
 
-    Conditions on outputs, and those on several inputs at once, are not used: the domain is then larger
-    than the set of inputs that satisfy the file."""
+    Conditions on outputs, and those on several inputs at once, are not used: the domain is then
+    larger than the set of inputs that satisfy the file."""
     path = Path(path)
     try:
         commands = _commands(_text(path))
         _check_version(commands)
         names = _declared(commands)
         conditions = [_condition(command) for command in commands if command[0] == "assert"]
-        boxes = [_box(limits, names) for limits in _intersections(_union(c, names) for c in conditions)]
+        union = _intersections(_union(condition, names) for condition in conditions)
+        boxes = [_box(limits, names) for limits in union]
         if not boxes:
             raise LipoptError("its conditions exclude all inputs: every box is empty")
     except LipoptError as error:
@@ -76,14 +80,14 @@ def _text(path: Path) -> str:
 
 
 def _commands(text: str) -> list[list[Expression]]:
-    """The expressions in parentheses, as nested lists of words; the indices of a word are put with it."""
+    """The expressions in parentheses, as nested lists of words; indices are part of their word."""
     open_: list[list[Expression]] = [[]]
     for token in _TOKEN.findall(text):
         innermost = open_[-1]
         if token == "(":
             open_.append([])
             if len(open_) > DEEPEST:
-                raise LipoptError(f"its parentheses are nested deeper than {DEEPEST}, which is more than this version reads")
+                raise LipoptError(f"its parentheses are nested deeper than {DEEPEST}")
         elif token == ")" and len(open_) > 1:
             open_.pop()
             open_[-1].append(innermost)
@@ -98,15 +102,17 @@ def _commands(text: str) -> list[list[Expression]]:
     commands: list[list[Expression]] = []
     for command in open_[0]:
         if not isinstance(command, list) or not command or not isinstance(command[0], str):
-            raise LipoptError("not a VNN-LIB file: it holds something other than commands in parentheses")
+            raise LipoptError("not a VNN-LIB file: it holds more than commands in parentheses")
         commands.append(command)
     return commands
 
 
 def _check_version(commands: Sequence[list[Expression]]) -> None:
     for command in commands:
-        if command[0] == "vnnlib-version" and not re.fullmatch(r"<[12]\.[0-9]+>", _word(command, 1)):
-            raise LipoptError(f"its version is {_word(command, 1)}; this program reads <1.0> and <2.0>")
+        if command[0] == "vnnlib-version":
+            version = _word(command, 1)
+            if not re.fullmatch(r"<[12]\.[0-9]+>", version):
+                raise LipoptError(f"its version is {version}; this program reads <1.0> and <2.0>")
 
 
 def _word(command: Sequence[Expression], position: int) -> str:
@@ -143,16 +149,15 @@ class _Names(Protocol):
 def _declared(commands: Sequence[list[Expression]]) -> _Names:
     scalars = [command for command in commands if command[0] in ("declare-const", "declare-fun")]
     networks = [command for command in commands if command[0] == "declare-network"]
-    known = {"assert", "vnnlib-version", "declare-const", "declare-fun", "declare-network"} | _WITHOUT_MEANING
     for command in commands:
-        if command[0] not in known:
+        if command[0] not in _COMMANDS:
             raise LipoptError(f"the command '{command[0]}' is not known")
     if scalars and networks:
         raise LipoptError("it declares variables both as in version 1.0 and as in version 2.0")
     if len(networks) > 1:
         raise LipoptError(
-            f"it declares {len(networks)} networks, and a bound is about one; write the conditions on the "
-            "input of that one to a file of their own, or give its box (--box)"
+            f"it declares {len(networks)} networks, and a bound is about one; write the conditions "
+            "on the input of that one to a file of their own, or give its box (--box)"
         )
     return _tensors(networks[0]) if networks else _scalars(scalars)
 
@@ -182,7 +187,7 @@ def _scalars(commands: Sequence[list[Expression]]) -> _Scalars:
         raise LipoptError("it declares a variable twice")
     inputs = {word for word in words if _INPUT.fullmatch(word)}
     if not inputs:
-        raise LipoptError("it declares no input: neither X_0, X_1, ... nor a network with one (declare-network)")
+        raise LipoptError("it declares no input: no X_0, X_1, ..., and no network with one")
     if inputs != {f"X_{place}" for place in range(len(inputs))}:
         raise LipoptError(f"its {len(inputs)} inputs are not X_0 to X_{len(inputs) - 1}")
     return _Scalars(len(inputs), frozenset(words) - inputs)
@@ -190,11 +195,11 @@ def _scalars(commands: Sequence[list[Expression]]) -> _Scalars:
 
 @dataclass(frozen=True)
 class _Tensors:
-    """Version 2.0: tensors, one of them the input, whose entries are named by indices, as in X[0,2]."""
+    """Version 2.0: tensors, one of them the input, whose entries have names such as X[0,2]."""
 
     input: str
     shapes: Mapping[str, tuple[int, ...]]
-    known: dict[str, int | None] = field(default_factory=dict)  # the places of words, once they were met
+    known: dict[str, int | None] = field(default_factory=dict)  # places of words that were met
 
     @property
     def count(self) -> int:
@@ -231,8 +236,8 @@ def _tensors(network: list[Expression]) -> _Tensors:
     inputs: list[str] = []
     for part in network[2:]:
         kind = part[0] if isinstance(part, list) and part else "nothing"
-        if not isinstance(part, list) or kind not in ("declare-input", "declare-hidden", "declare-output"):
-            raise LipoptError("the network has a part that declares neither an input, an output nor a hidden tensor")
+        if not isinstance(part, list) or kind not in _TENSORS:
+            raise LipoptError("the network has a part that declares no tensor")
         tensor = _word(part, 1)
         if tensor in shapes:
             raise LipoptError(f"it declares the tensor '{tensor}' twice")
@@ -240,7 +245,7 @@ def _tensors(network: list[Expression]) -> _Tensors:
         if kind == "declare-input":
             inputs.append(tensor)
             if "initialized" in part:
-                raise LipoptError(f"the input '{tensor}' has its value from the network; give its box instead (--box)")
+                raise LipoptError(f"input '{tensor}' has its value from the network; use --box")
     if len(inputs) != 1:
         raise LipoptError(
             f"the network has {len(inputs)} inputs, and lipopt reads networks with one; "
@@ -252,7 +257,7 @@ def _tensors(network: list[Expression]) -> _Tensors:
 
 
 def _integers(text: str, word: str) -> tuple[int, ...]:
-    """The numbers of `1,5]`, what follows the bracket of a shape or of indices; none if there is no bracket."""
+    """The numbers of `1,5]`, which follow the bracket of a word, if it has one."""
     entries = [entry for entry in text.removesuffix("]").split(",") if text.removesuffix("]")]
     if not all(re.fullmatch("[0-9]{1,18}", entry) for entry in entries):
         raise LipoptError(f"{word} has indices or sizes that are not whole numbers")
@@ -295,7 +300,8 @@ def _intersections(unions: Iterable[list[Limits]]) -> list[Limits]:
     for union in several:
         if len(result) * len(union) > MOST_BOXES:
             raise LipoptError(
-                f"its disjunctions multiply to more than {MOST_BOXES:,} boxes; write them as one disjunction of boxes"
+                f"its disjunctions multiply to more than {MOST_BOXES:,} boxes; "
+                "write them as one disjunction of boxes, and with fewer of them"
             )
         products: list[Limits] = []
         for first in result:
@@ -365,7 +371,8 @@ class _Linear:
     constant: Fraction
 
     def times(self, factor: Fraction) -> _Linear:
-        return _Linear({place: factor * slope for place, slope in self.slopes.items()}, factor * self.constant)
+        slopes = {place: factor * slope for place, slope in self.slopes.items()}
+        return _Linear(slopes, factor * self.constant)
 
     def plus(self, other: _Linear, factor: Fraction) -> _Linear:
         slopes = dict(self.slopes)
@@ -412,9 +419,9 @@ def _product(parts: Sequence[_Linear]) -> _Linear | None:
 
 def _number(word: str) -> Fraction:
     """A decimal number, exactly."""
-    exponent = re.split("[eE]", word)[1:]
-    if len(word) > LONGEST_NUMBER or any(len(part) > 5 or abs(int(part)) > LONGEST_NUMBER for part in exponent):
-        raise LipoptError(f"the number {word[:20]}... is longer, or has a larger exponent, than this version reads")
+    exponent = word.lower().partition("e")[2] or "0"
+    if len(word) > LONGEST_NUMBER or len(exponent) > 5 or abs(int(exponent)) > LONGEST_NUMBER:
+        raise LipoptError(f"the number {word[:20]}... is too long, or its exponent too large")
     return Fraction(Decimal(word))
 
 
@@ -423,7 +430,8 @@ def _box(limits: Limits, names: _Names) -> Box:
     for place in range(names.count):  # which ends soon after the last input that has limits
         if any(isinf(end) for end in limits.get(place, (-inf, inf))):
             raise LipoptError(
-                f"input {names.name(place)} is not bounded on both sides, in every part of a disjunction; add what is missing"
+                f"input {names.name(place)} is not bounded on both sides, in every part of "
+                "a disjunction; add the bounds that are missing"
             )
     lower, upper = np.array([limits[place] for place in range(names.count)]).T
     return Box(lower, upper)
