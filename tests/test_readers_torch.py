@@ -2,6 +2,8 @@
 
 import io
 import warnings
+import zipfile
+from pathlib import Path
 
 import numpy as np
 import onnx
@@ -226,3 +228,134 @@ def test_a_scripted_module_is_refused() -> None:
         scripted = torch.jit.script(nn.Linear(3, 4))
     with pytest.raises(LipoptError, match="scripted"):
         lipopt.load(scripted)
+
+
+class Bottleneck(nn.Module):
+    """The inverted bottleneck of MobileNet, with activations in place."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.Sequential(
+            nn.Conv2d(4, 8, 1, bias=False),
+            nn.BatchNorm2d(8),
+            nn.ReLU6(True),
+            nn.Conv2d(8, 8, 3, 1, 1, groups=8, bias=False),
+            nn.BatchNorm2d(8),
+            nn.ReLU6(True),
+            nn.Conv2d(8, 4, 1, bias=False),
+            nn.BatchNorm2d(4),
+        )
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x + self.layers(x)
+
+
+class DenseBlock(nn.Module):
+    """Two layers of DenseNet: each reads all that came before."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = nn.Conv2d(2, 2, 3, padding=1)
+        self.second = nn.Conv2d(4, 2, 3, padding=1)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y = torch.cat([x, F.relu(self.first(x))], 1)
+        return torch.cat([y, F.relu(self.second(y))], 1)
+
+
+class Decoder(nn.Module):
+    """Transposed convolutions, upsampling and pixel shuffling."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.grow = nn.ConvTranspose2d(4, 6, 3, stride=2, padding=1, output_padding=1, groups=2)
+        self.up = nn.Upsample(scale_factor=2, mode="bilinear")
+        self.near = nn.Upsample(size=(9, 7))
+        self.conv = nn.Conv2d(6, 4, 3, padding=1, padding_mode="circular")
+        self.shuffle = nn.PixelShuffle(2)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = self.near(self.up(F.elu(self.grow(x))))
+        x = self.shuffle(F.silu(self.conv(x)))
+        return F.adaptive_max_pool2d(x, (3, 4)).flatten(1) - F.adaptive_avg_pool2d(x, (3, 4)).flatten(1)
+
+
+BLOCKS = {
+    "inverted bottleneck": (Bottleneck, (4, 5, 5)),
+    "dense block": (DenseBlock, (2, 5, 5)),
+    "decoder": (Decoder, (4, 3, 2)),
+}
+
+
+@pytest.mark.parametrize("name", sorted(BLOCKS))
+def test_blocks(name: str) -> None:
+    make, shape = BLOCKS[name]
+    torch.manual_seed(0)
+    module = settled(make(), shape)
+    agrees(module, shape, lipopt.load(module, input_shape=shape))
+
+
+@pytest.mark.parametrize("kind", [torch.float16, torch.bfloat16, torch.float64])
+def test_other_precisions(kind: torch.dtype) -> None:
+    torch.manual_seed(0)
+    module = nn.Sequential(nn.Linear(3, 5), nn.ReLU(), nn.Linear(5, 2)).to(kind)
+    network = lipopt.load(module)
+    x = torch.randn(4, 3, dtype=kind)
+    agreed = {torch.float16: 1e-2, torch.bfloat16: 1e-1, torch.float64: 1e-12}[kind]
+    expected = module(x).detach().double().numpy()
+    np.testing.assert_allclose(network(x.double()), expected, rtol=agreed, atol=agreed)
+
+
+def test_exported_programs(tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    module = nn.Sequential(nn.Linear(3, 5), nn.ReLU(), nn.Linear(5, 2), nn.Softmax(1)).eval()
+    program = torch.export.export(module, (torch.randn(1, 3),))
+    batch = torch.export.Dim("batch")
+    dynamic = torch.export.export(module, (torch.randn(4, 3),), dynamic_shapes=({0: batch},))
+    expected = lipopt.load(module[:3]).hash
+    path = tmp_path / "model.pt2"
+    torch.export.save(program, path)
+    for source in (program, dynamic, path):
+        network = lipopt.load(source, logits=True)
+        assert network.hash == expected
+        assert "without the softmax" in network.source.part
+    assert list(lipopt.load(path, logits=True).source.files) == ["model.pt2"]
+    large = torch.export.export(module, (torch.randn(4, 3),))
+    with pytest.raises(LipoptError, match="batches of 4"):
+        lipopt.load(large, logits=True)
+
+
+class Harmful:
+    """What runs code when it is unpickled."""
+
+    def __init__(self, trace: Path) -> None:
+        self.trace = trace
+
+    def __reduce__(self):
+        return Path.touch, (self.trace,)
+
+
+def test_no_code_of_a_file_is_run(tmp_path: Path) -> None:
+    program = torch.export.export(nn.Linear(3, 2), (torch.randn(1, 3),))
+    torch.export.save(program, tmp_path / "good.pt2")
+    harmful = io.BytesIO()
+    torch.save(Harmful(tmp_path / "trace"), harmful)
+    with zipfile.ZipFile(tmp_path / "good.pt2") as good, zipfile.ZipFile(tmp_path / "bad.pt2", "w") as bad:
+        for name in good.namelist():
+            bad.writestr(name, harmful.getvalue() if "sample_inputs" in name else good.read(name))
+    assert lipopt.load(tmp_path / "good.pt2").input_shape == (3,)
+    with pytest.raises(LipoptError, match="not a readable exported program"):
+        lipopt.load(tmp_path / "bad.pt2")
+    assert not (tmp_path / "trace").exists()
+
+
+def test_a_shape_wherever_a_module_may_be_given() -> None:
+    torch.manual_seed(0)
+    module = nn.Sequential(nn.Conv2d(1, 2, 3), nn.ReLU(), nn.Flatten(), nn.Linear(8, 2))
+    given = {"input_shape": (1, 4, 4)}
+    point = np.zeros((1, 4, 4))
+    result = lipopt.bound(module, **given, method="path-sum", samples=10)
+    assert lipopt.compare(module, **given, methods=["path-sum"], samples=10)[0].upper == result.upper
+    assert lipopt.lower_bound(module, **given, samples=10).lower <= result.upper
+    assert lipopt.local_bounds(module, point[None], 0.1, **given, samples=5)[0].upper <= result.upper
+    assert lipopt.certified_radius(module, point, int(module(torch.zeros(1, 1, 4, 4)).argmax()), **given) >= 0

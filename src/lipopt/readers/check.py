@@ -19,6 +19,7 @@ from .. import activations
 from ..errors import LipoptError
 from ..network import Affine, Input, Node
 from ..rounding import Array
+from ..threads import blas_threads
 from .views import ZERO, View
 
 SIZES = (0.01, 0.1, 1.0, 1.0, 10.0, 1000.0)  # standard deviations of the points, one each
@@ -45,9 +46,10 @@ def check_against(
     source = nodes[0]
     assert isinstance(source, Input)
     points = _short(rng.normal(size=(source.size, len(SIZES))) * SIZES)
-    values = _node_values(nodes, points)
     theirs = [original(point) for point in points.T]
-    errors = _rounding_errors(nodes, values, unit or _precision(theirs), rng)
+    with blas_threads(max(node.size for node in nodes)), np.errstate(all="ignore"):
+        values = _node_values(nodes, points)
+        errors = _rounding_errors(nodes, values, unit or _precision(theirs), rng)
     compared = 0
     for name, view in tensors.items():
         for k, found in enumerate(theirs):
