@@ -27,6 +27,8 @@ class Builder:
     def __init__(self) -> None:
         self.nodes: list[Node] = []
         self._selected: dict[tuple[int, bytes], int] = {}
+        # For nodes whose bias is a sum: the sizes of its terms, which an original may add in turn.
+        self.summed: dict[int, Array] = {}
 
     def input(self, shape: Sequence[int], batch: bool = True) -> View:
         """The input; with `batch`, the first entry of `shape` is a batch dimension of 1."""
@@ -198,9 +200,18 @@ class Builder:
         shifts = [s * _real(x) for x, s in zip(parts, signs, strict=True) if not isinstance(x, View)]
         shift = sum(shifts[1:], shifts[0]) if shifts else np.zeros(())
         if len(views) == 1:
-            return self.scale_shift(name, views[0], factors[0], shift)
-        result = self.add(name, views, factors)
-        return self.scale_shift(name, result, 1.0, shift) if shifts else result
+            result = self.scale_shift(name, views[0], factors[0], shift)
+        else:
+            result = self.add(name, views, factors)
+            result = self.scale_shift(name, result, 1.0, shift) if shifts else result
+        if len(shifts) > 1:
+            self._note_terms(result, shifts)
+        return result
+
+    def _note_terms(self, x: View, terms: Sequence[Array]) -> None:
+        """Remember what a bias is the sum of, for the check: its terms may cancel."""
+        sizes = [np.broadcast_to(np.abs(term), x.shape).reshape(-1) for term in terms]
+        self.summed[x.node] = np.sum(sizes, axis=0)
 
     def divide(self, name: str, x: View, divisor: Array) -> View:
         """x / divisor, with broadcasting."""
@@ -215,10 +226,12 @@ class Builder:
         factor = 1.0 / np.sqrt(np.asarray(variance, dtype=np.float64) + epsilon)
         if scale is not None:
             factor = np.asarray(scale, dtype=np.float64) * factor
-        shifts = -np.asarray(mean, dtype=np.float64) * factor
-        if shift is not None:
-            shifts = np.asarray(shift, dtype=np.float64) + shifts
-        return self.scale_shift(name, x, factor.reshape(along), shifts.reshape(along))
+        center = np.asarray(mean, dtype=np.float64) * factor
+        start = np.zeros_like(center) if shift is None else np.asarray(shift, dtype=np.float64)
+        shifts = start - center
+        result = self.scale_shift(name, x, factor.reshape(along), shifts.reshape(along))
+        self._note_terms(result, [center.reshape(along), start.reshape(along)])
+        return result
 
     def convolution(
         self,

@@ -102,7 +102,7 @@ def read_model(model: onnx.ModelProto, part: Part, check: bool) -> tuple[Network
             value = values.get(name)
             if isinstance(value, View):
                 tensors[name] = value
-        check_against(graph.original(list(tensors)), builder.nodes, tensors, graph.describe)
+        check_against(graph.original(list(tensors)), builder, tensors, graph.describe)
     return builder.network(output), graph.words
 
 
@@ -322,8 +322,10 @@ class _Walk:
             )
         try:
             result = HANDLERS[node.op_type](Step(node, inputs, self.builder, self.opset))
-        except (LipoptError, ValueError, IndexError, TypeError, KeyError) as error:
+        except LipoptError as error:
             raise LipoptError(f"{label}: {error}") from error
+        except Exception as error:  # inputs or attributes in a form that the handler does not know
+            raise LipoptError(f"{label} cannot be read: {error!r}") from error
         return result if isinstance(result, list) else [result]  # type: ignore[list-item]
 
     def _branch(self, node: onnx.NodeProto, condition: bool, values: dict[str, Value]) -> Sequence[Value]:

@@ -67,7 +67,7 @@ def read_torch(
         if check:
             original = _original(module, program, example, walk, logits)
             tensors = {**walk.tensors, OUTPUT: output}
-            check_against(original, walk.builder.nodes, tensors, walk.describe, _precision(module, kind))
+            check_against(original, walk.builder, tensors, walk.describe, _precision(module, kind))
     network = walk.builder.network(output)
     if logits:
         return replace(network, source=Source({}, "without the softmax or sigmoid at its end"))
@@ -312,8 +312,10 @@ class _Walk:
             raise LipoptError(f"{_label(node)} is not supported; rewrite the model with supported layers")
         try:
             return HANDLERS[target](self.builder, node.name, *_plain(args), **_plain(kwargs))
-        except (LipoptError, ValueError, IndexError, TypeError, KeyError) as error:
+        except LipoptError as error:
             raise LipoptError(f"{_label(node)}: {error}") from error
+        except Exception as error:  # arguments in a form that the handler does not know
+            raise LipoptError(f"{_label(node)} cannot be read: {error!r}") from error
 
     def describe(self, name: str) -> str:
         """The layer that computes a tensor, in words."""
@@ -344,7 +346,9 @@ def _constants(program: Any) -> Mapping[str, Any]:
 
 def _is_random(target: Any) -> bool:
     tags = getattr(target, "tags", ())
-    return torch.Tag.nondeterministic_seeded in tags and "dropout" not in str(target)
+    # A dropout and an rrelu say themselves whether they are in training.
+    fixed = any(word in str(target) for word in ("dropout", "rrelu"))
+    return torch.Tag.nondeterministic_seeded in tags and not fixed
 
 
 def _holds_view(values: Any) -> bool:
