@@ -131,6 +131,56 @@ def test_reductions_in_torch(name: str) -> None:
     same_values(REDUCTIONS[name], (6,))
 
 
+def diagonal_shifted(x: torch.Tensor) -> torch.Tensor:
+    y = x.view(2, 3).clone()
+    y.diagonal().add_(1.0)
+    return y
+
+
+def written_by_index(x: torch.Tensor) -> torch.Tensor:
+    return x.clone().scatter_(1, torch.tensor([[1, 2]]), x[:, :3])
+
+
+def added_by_index(x: torch.Tensor) -> torch.Tensor:
+    y = x.clone().scatter_add_(1, torch.tensor([[1, 1, 0]]), x[:, 1:])
+    return y.index_add_(1, torch.tensor([0, 5, 0]), x[:, 2:5], alpha=0.5)
+
+
+def filtered(x: torch.Tensor) -> torch.Tensor:
+    image = x.view(1, 1, 2, 3)
+    return F.interpolate(image, size=(1, 2), mode="bilinear", antialias=True)
+
+
+ENTRIES = {
+    "a diagonal changed": Module(diagonal_shifted),
+    "entries written": Module(written_by_index),
+    "entries added": Module(added_by_index),
+    "a number filled in": Module(lambda x: x.scatter(1, torch.tensor([[1, 1]]), 1.5)),
+    "windows": Module(lambda x: x.unfold(1, 3, 2)),
+    "columns folded": Module(lambda x: F.fold(x.view(1, 2, 3), (1, 4), (1, 2))),
+    "a sum of sizes": Module(lambda x: x.view(2, 3).norm(p=1, dim=1)),
+    "the largest size": Module(lambda x: torch.linalg.vector_norm(x, float("inf"))),
+    "no axes at all": Module(lambda x: x.sum().squeeze(0).cumsum(0).amax(0).transpose(0, -1)),
+    "a random slope in evaluation": nn.RReLU(0.1, 0.3),
+    "no NaN": Module(lambda x: torch.nan_to_num(x).nansum(1)),
+    "resized with a filter": Module(filtered),
+}
+
+
+@pytest.mark.parametrize("name", sorted(ENTRIES))
+def test_entries_in_torch(name: str) -> None:
+    same_values(ENTRIES[name], (6,))
+
+
+def test_resizing_in_double_precision_has_weights_in_double_precision() -> None:
+    upsample = nn.Upsample(size=7, mode="linear")
+    module = nn.Sequential(nn.Conv1d(1, 1, 1), upsample).double()
+    network = lipopt.load(module, input_shape=(1, 3))
+    x = torch.tensor([[[0.1, 1.7, -2.3]]], dtype=torch.float64)
+    expected = module(x).detach().numpy().reshape(-1)
+    np.testing.assert_allclose(network.forward(x[0]), expected, rtol=1e-13)
+
+
 def hooked() -> nn.Module:
     layer = nn.Linear(3, 4)
     layer.register_forward_hook(lambda module, inputs, output: 10 * output)

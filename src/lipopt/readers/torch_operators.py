@@ -398,8 +398,10 @@ def _neg(b: Builder, name: str, x: View) -> View:
 
 
 def _axes(x: View, dim: Any) -> list[int]:
-    """The axes of a reduction; none given means all, and so does an empty list."""
-    if dim is None or (isinstance(dim, list | tuple) and not dim):
+    """The axes of a reduction; none given means all, and so does an empty list.
+
+    A tensor without axes may be reduced over an axis 0, which it does not have."""
+    if not x.shape or dim is None or (isinstance(dim, list | tuple) and not dim):
         return list(range(len(x.shape)))
     return _each(dim, 1)
 
@@ -409,7 +411,7 @@ def _mean(b: Builder, name: str, x: View, dim: Any = None, keepdim: bool = False
     return b.reduce(name, x, _axes(x, dim), keepdim, "mean")
 
 
-@_handles("sum.default", "sum.dim_IntList")
+@_handles("sum.default", "sum.dim_IntList", "nansum.default")
 def _sum(b: Builder, name: str, x: View, dim: Any = None, keepdim: bool = False, dtype: Any = None) -> View:
     return b.reduce(name, x, _axes(x, dim), keepdim, "sum")
 
@@ -426,17 +428,36 @@ def _amin(b: Builder, name: str, x: View, dim: Any = None, keepdim: bool = False
 
 @_handles("max.dim")
 def _max_dim(b: Builder, name: str, x: View, dim: int, keepdim: bool = False) -> tuple[View, None]:
-    return b.reduce(name, x, [dim], keepdim, "max"), None
+    return b.reduce(name, x, _axes(x, dim), keepdim, "max"), None
 
 
 @_handles("min.dim")
 def _min_dim(b: Builder, name: str, x: View, dim: int, keepdim: bool = False) -> tuple[View, None]:
-    return b.reduce(name, x, [dim], keepdim, "min"), None
+    return b.reduce(name, x, _axes(x, dim), keepdim, "min"), None
 
 
 @_handles("cumsum.default")
 def _cumsum(b: Builder, name: str, x: View, dim: int, dtype: Any = None) -> View:
-    return b.along(name, x, dim, np.tri(x.shape[dim]))
+    return b.along(name, x, dim, np.tri(x.shape[dim])) if x.shape else x
+
+
+@_handles("linalg_vector_norm.default")
+def _vector_norm(
+    b: Builder,
+    name: str,
+    x: View,
+    order: float = 2,
+    dim: Any = None,
+    keepdim: bool = False,
+    dtype: Any = None,
+) -> View:
+    """Sums, maxima and minima of absolute values."""
+    reductions = {1.0: "sum", np.inf: "max", -np.inf: "min"}
+    if order not in reductions:
+        raise LipoptError(f"a norm with p = {order} is not supported; only p = 1 and infinity are")
+    sizes = b.activation(f"{name}.abs", x, "abs")
+    how = reductions[order]
+    return b.reduce(name, sizes, _axes(x, dim), keepdim, how)  # type: ignore[arg-type]
 
 
 RESIZING = (
@@ -450,6 +471,8 @@ RESIZING = (
     "upsample_bilinear2d",
     "upsample_trilinear3d",
     "upsample_bicubic2d",
+    "_upsample_bilinear2d_aa",
+    "_upsample_bicubic2d_aa",
 )
 PROBED = 2**24  # entries of the images that one probe of a resizing operator returns
 
@@ -462,12 +485,13 @@ def _resize(operator: Any) -> Handler:
     def handle(b: Builder, name: str, x: View, *args: Any) -> View:
         space = x.shape[2:]
         count = prod(space)
-        out = operator(torch.zeros(1, 1, *space), *args).shape[2:]
+        kind = torch.float64  # the weights of a module in double precision are computed in it
+        out = operator(torch.zeros(1, 1, *space, dtype=kind), *args).shape[2:]
         step = max(1, PROBED // prod(out))
         blocks = []
         for start in range(0, count, step):
             rows = min(step, count - start)
-            units = torch.zeros(rows, count)
+            units = torch.zeros(rows, count, dtype=kind)
             units[torch.arange(rows), torch.arange(start, start + rows)] = 1.0
             images = operator(units.reshape(rows, 1, *space), *args)
             blocks.append(sp.csr_array(images.reshape(rows, -1).numpy()))
@@ -494,9 +518,15 @@ for _packet in RESIZING:
     "contiguous.default",
     "lift_fresh_copy.default",
     "_conj.default",
+    "nan_to_num.default",
 )
-def _identity(b: Builder, name: str, x: View, **options: Any) -> View:
+def _identity(b: Builder, name: str, x: View, *args: Any, **options: Any) -> View:
     return x
+
+
+@_handles("isnan.default", "isinf.default")
+def _never(b: Builder, name: str, x: View) -> Any:
+    return torch.zeros(x.shape, dtype=torch.bool)
 
 
 @_handles("_to_copy.default", "to.dtype", "to.device", "to.dtype_layout", "to.other")
@@ -532,7 +562,7 @@ def _flatten(b: Builder, name: str, x: View, start: int = 0, end: int = -1) -> V
 @_handles("squeeze.default", "squeeze.dim", "squeeze.dims")
 def _squeeze(b: Builder, name: str, x: View, dim: Any = None) -> View:
     rank = len(x.shape)
-    axes = range(rank) if dim is None else [axis % rank for axis in _each(dim, 1)]
+    axes = range(rank) if dim is None or not rank else [axis % rank for axis in _each(dim, 1)]
     gone = tuple(axis for axis in axes if x.shape[axis] == 1)
     return x.moved(lambda i: np.squeeze(i, gone))
 
@@ -544,7 +574,7 @@ def _unsqueeze(b: Builder, name: str, x: View, dim: int) -> View:
 
 @_handles("transpose.int")
 def _transpose(b: Builder, name: str, x: View, first: int, second: int) -> View:
-    return x.moved(lambda i: np.swapaxes(i, first, second))
+    return x.moved(lambda i: np.swapaxes(i, first, second)) if x.shape else x
 
 
 @_handles("t.default", "numpy_T.default", "mT.default")
@@ -593,12 +623,34 @@ def _places(indices: Sequence[Any]) -> tuple[Any, ...]:
     return tuple(slice(None) if index is None else index for index in indices)
 
 
+@_handles("diagonal.default", "diagonal_copy.default")
+def _diagonal(
+    b: Builder,
+    name: str,
+    x: View,
+    offset: int = 0,
+    first: int = 0,
+    second: int = 1,
+) -> View:
+    return x.moved(lambda i: np.diagonal(i, offset, first, second))
+
+
+@_handles("unfold.default", "unfold_copy.default")
+def _unfold(b: Builder, name: str, x: View, dim: int, size: int, step: int) -> View:
+    """Windows along an axis; their entries become the last one."""
+
+    def cut(index: Array) -> Array:
+        seen = np.lib.stride_tricks.sliding_window_view(index, size, axis=dim)
+        return np.moveaxis(np.moveaxis(seen, dim, 0)[::step], 0, dim)
+
+    if not x.shape:
+        return x.moved(lambda i: i.reshape(1)[:size])
+    return x.moved(cut)
+
+
 @_handles("gather.default")
 def _gather(b: Builder, name: str, x: View, dim: int, index: Array, sparse: bool = False) -> View:
-    kept = [np.arange(n) for n in index.shape]
-    grid = list(np.ix_(*kept))
-    grid[dim] = index
-    return x.moved(lambda i: i[tuple(grid)])
+    return x.moved(lambda i: i[_along(dim, index)]) if x.shape else x
 
 
 @_handles("cat.default")
@@ -649,7 +701,7 @@ def _repeat(b: Builder, name: str, x: View, repeats: Sequence[int]) -> View:
 
 @_handles("flip.default")
 def _flip(b: Builder, name: str, x: View, dims: Sequence[int]) -> View:
-    return x.moved(lambda i: np.flip(i, tuple(dims)))
+    return x.moved(lambda i: np.flip(i, tuple(dims))) if x.shape else x
 
 
 @_handles("roll.default")
@@ -733,8 +785,68 @@ def _select_scatter(b: Builder, name: str, x: Any, new: Any, dim: int, index: in
 @_handles("index_put.default")
 def _index_put(b: Builder, name: str, x: Any, indices: Sequence[Any], new: Any, accumulate: bool = False) -> View:
     if accumulate:
-        raise LipoptError("accumulate=True is not supported")
+        return _added_at(b, name, _array(x), _array(new), _places(indices))
     return _overwritten(b, name, _array(x), _array(new), _places(indices))
+
+
+def _added_at(b: Builder, name: str, x: Tensor, new: Tensor, move: Any) -> View:
+    """x with `new`, which broadcasts, added to the entries at x[move], perhaps twice to some."""
+    targets = np.arange(prod(x.shape)).reshape(x.shape)[move]
+    if not isinstance(new, View):
+        sums = np.zeros(prod(x.shape))
+        np.add.at(sums, targets, np.broadcast_to(new, targets.shape))
+        return b.total(name, [x, sums.reshape(x.shape)], [1.0, 1.0])
+    wide = new.moved(lambda i: np.broadcast_to(i, targets.shape).reshape(1, -1))
+    ones = np.ones(targets.size)
+    shape = (prod(x.shape), targets.size)
+    matrix = sp.csr_array((ones, (targets.reshape(-1), np.arange(targets.size))), shape=shape)
+    added = b.linear(f"{name}.added", wide, matrix, None)
+    return b.total(name, [x, added.moved(lambda i: i.reshape(x.shape))], [1.0, 1.0])
+
+
+def _along(dim: int, index: Array) -> tuple[Array, ...]:
+    """The places that `gather` and `scatter` mean: the index along one axis, all along others."""
+    grid = list(np.ix_(*(np.arange(n) for n in index.shape)))
+    grid[dim] = index
+    return tuple(grid)
+
+
+@_handles("scatter.value", "scatter.src")
+def _scatter(b: Builder, name: str, x: Any, dim: int, index: Array, new: Any) -> View:
+    new = _array(new)
+    x = _array(x)
+    if new.shape:
+        new = _corner(new, index.shape)
+        targets = np.arange(prod(x.shape)).reshape(x.shape)[_along(dim, index)]
+        if len(np.unique(targets)) < targets.size:
+            raise LipoptError("two entries go to the same place; PyTorch does not say which stays")
+    return _overwritten(b, name, x, new, _along(dim, index))
+
+
+@_handles("scatter_add.default")
+def _scatter_add(b: Builder, name: str, x: Any, dim: int, index: Array, new: Any) -> View:
+    return _added_at(b, name, _array(x), _corner(_array(new), index.shape), _along(dim, index))
+
+
+def _corner(x: Tensor, shape: Sequence[int]) -> Tensor:
+    """The first entries along every axis."""
+    cut = tuple(slice(n) for n in shape)
+    return x.moved(lambda i: i[cut]) if isinstance(x, View) else x[cut]
+
+
+@_handles("diagonal_scatter.default")
+def _diagonal_scatter(
+    b: Builder,
+    name: str,
+    x: Any,
+    new: Any,
+    offset: int = 0,
+    first: int = 0,
+    second: int = 1,
+) -> View:
+    places = np.indices(_array(x).shape)
+    move = tuple(np.diagonal(axis, offset, first, second) for axis in places)
+    return _overwritten(b, name, _array(x), _array(new), move)
 
 
 @_handles("copy.default")
@@ -801,6 +913,11 @@ def _celu(b: Builder, name: str, x: View, alpha: float = 1.0) -> View:
 @_handles("leaky_relu.default")
 def _leaky_relu(b: Builder, name: str, x: View, slope: float = 0.01) -> View:
     return b.activation(name, x, "leaky_relu", {"alpha": slope})
+
+
+@_handles("rrelu_with_noise_functional.default", "rrelu_with_noise.default")
+def _rrelu_with_noise(b: Builder, name: str, x: View, noise: Any, *args: Any) -> Any:
+    return _rrelu(b, name, x, *args), None
 
 
 @_handles("rrelu.default")
@@ -875,12 +992,12 @@ def _clamp_max(b: Builder, name: str, x: View, high: Any) -> View:
     return _clamp(b, name, x, None, high)
 
 
-@_handles("maximum.default", "max.other")
+@_handles("maximum.default", "max.other", "fmax.default")
 def _maximum(b: Builder, name: str, x: Any, y: Any) -> View:
     return b.larger(name, x, y) if isinstance(x, View) else b.larger(name, y, np.asarray(x))
 
 
-@_handles("minimum.default", "min.other")
+@_handles("minimum.default", "min.other", "fmin.default")
 def _minimum(b: Builder, name: str, x: Any, y: Any) -> View:
     if isinstance(x, View):
         return b.larger(name, x, y, largest=False)
