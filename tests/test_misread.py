@@ -12,8 +12,8 @@ import numpy as np
 import onnx
 import pytest
 import torch
-from onnx import TensorProto, helper
-from onnx_models import agrees, make_model
+from onnx import TensorProto, helper, numpy_helper
+from onnx_models import agrees, make_model, run_model
 from torch import nn
 from torch.nn import functional as F  # noqa: N812
 from torch.nn.utils import prune
@@ -308,6 +308,96 @@ MISREAD = {
         {},
         17,
     ),
+    "indices that end before the tensor": (
+        [node("GatherElements", "i", axis=2)],
+        (2, 3, 4),
+        {"i": np.array([[[3, -1], [0, 1]]])},
+        17,
+    ),
+    "indices of one row": (
+        [node("GatherElements", "i", axis=1)],
+        (1, 3, 4),
+        {"i": np.array([[[2], [0]]])},
+        17,
+    ),
+    "places in several axes": (
+        [node("GatherND", "i", batch_dims=1)],
+        (2, 3, 4),
+        {"i": np.array([[[-1, 0]], [[1, 3]]])},
+        17,
+    ),
+    "running sums": (
+        [node("CumSum", "a", reverse=1, exclusive=1)],
+        (2, 4),
+        {"a": np.array(-1)},
+        17,
+    ),
+    "weights on the left": (
+        [helper.make_node("Gemm", ["w", "x", "b"], ["y"], alpha=0.5, transB=1)],
+        (3, 4),
+        {"w": weights(2, 4), "b": weights(3)},
+        17,
+    ),
+    "a bias that depends on the input": (
+        [helper.make_node("Gemm", ["w", "v", "x"], ["y"], alpha=2.0, beta=0.5)],
+        (2, 3),
+        {"w": weights(2, 4), "v": weights(4, 3)},
+        17,
+    ),
+    "a bias of the product's rows": (
+        [node("Gemm", "w", "b", transA=1)],
+        (3, 4),
+        {"w": weights(3, 2), "b": weights(4, 1)},
+        17,
+    ),
+    "resized to one entry": (
+        [
+            helper.make_node(
+                "Resize",
+                ["x", "", "", "s"],
+                ["y"],
+                mode="cubic",
+                coordinate_transformation_mode="pytorch_half_pixel",
+            )
+        ],
+        (1, 1, 4, 3),
+        {"s": np.array([1, 1, 6, 1])},
+        17,
+    ),
+    "corners aligned at a size that is rounded": (
+        [
+            helper.make_node(
+                "Resize",
+                ["x", "", "s"],
+                ["y"],
+                mode="linear",
+                coordinate_transformation_mode="align_corners",
+            )
+        ],
+        (1, 1, 2, 3),
+        {"s": np.array([1, 1, 0.5, 1.5], np.float32)},
+        17,
+    ),
+    "a gate after a shift": (
+        chain(
+            ("Add", ["x", "c"], ["h"], {}),
+            ("Sigmoid", ["h"], ["g"], {}),
+            ("Mul", ["h", "g"], ["y"], {}),
+        ),
+        (1, 4),
+        {"c": np.float32(0.7)},
+        17,
+    ),
+    "a steeper hard gate": (
+        chain(
+            ("Mul", ["x", "c"], ["h"], {}),
+            ("HardSigmoid", ["h"], ["g"], {}),
+            ("Mul", ["x", "g"], ["y"], {}),
+        ),
+        (1, 4),
+        {"c": np.float32(1.5)},
+        17,
+    ),
 }
 
 
@@ -329,6 +419,28 @@ def test_nearly_hard_swish_keeps_its_slope() -> None:
     alpha = float(np.float32(1 / 6 + 1e-7))
     kind = network.nodes[1]
     assert (kind.kind, kind.parameters["alpha"]) == ("hard_silu", alpha)
+
+
+DEFAULTS = ("LeakyRelu", "BatchNormalization")
+
+
+@pytest.mark.parametrize("operator", DEFAULTS)
+def test_default_attributes_are_single_precision_in_double_precision_models(operator: str) -> None:
+    """The default 0.01 of a slope is the float32 next to it, also where tensors are float64."""
+    names = ["s", "b", "m", "v"] if operator == "BatchNormalization" else []
+    constants = {name: np.full(3, 1e-3) for name in names}
+    tensors = [numpy_helper.from_array(value, name) for name, value in constants.items()]
+    graph = helper.make_graph(
+        [helper.make_node(operator, ["x", *names], ["y"])],
+        "test",
+        [helper.make_tensor_value_info("x", TensorProto.DOUBLE, [1, 3])],
+        [onnx.ValueInfoProto(name="y")],
+        tensors,
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 16)], ir_version=8)
+    network = network_from_model(model)
+    x = np.array([[-1.7, 0.3, -0.9]])
+    np.testing.assert_allclose(network.forward(x[0]), run_model(model, {"x": x})[0], rtol=1e-12)
 
 
 @pytest.mark.parametrize(
@@ -388,6 +500,48 @@ REFUSED = {
             {name: np.ones(2, np.float32) for name in ("s", "b", "m", "v")},
         ),
         "training mode",
+    ),
+    "padding that implementations compute in two ways": (
+        make_model(
+            [node("MaxPool", kernel_shape=[2], dilations=[2], auto_pad="SAME_UPPER")],
+            (1, 1, 6),
+        ),
+        "auto_pad=SAME_UPPER with dilations",
+    ),
+    "an output that implementations pad in two ways": (
+        make_model(
+            [node("ConvTranspose", "w", strides=[2], auto_pad="SAME_UPPER")],
+            (1, 1, 2),
+            {"w": np.ones((1, 1, 1), np.float32)},
+        ),
+        "more than the kernel reaches",
+    ),
+    "a nearest entry that no one says": (
+        make_model(
+            [node("Resize", "s", mode="nearest")],
+            (1, 1, 14),
+            {"s": np.array([1, 1, 0.7], np.float32)},
+            10,
+        ),
+        "which entry is the nearest",
+    ),
+    "averages that implementations take in two ways": (
+        make_model(
+            [
+                helper.make_node(
+                    "Resize",
+                    ["x", "", "s"],
+                    ["y"],
+                    mode="linear",
+                    antialias=1,
+                    coordinate_transformation_mode="align_corners",
+                )
+            ],
+            (1, 1, 18),
+            {"s": np.array([1, 1, 0.7], np.float32)},
+            19,
+        ),
+        "antialias",
     ),
     "integers": (
         helper.make_model(

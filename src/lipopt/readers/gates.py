@@ -7,6 +7,7 @@ Lipschitz constant.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -34,7 +35,6 @@ class _Gate:
     kind: str
     parameters: dict[str, float]
     factor: float
-    origin: int  # the node of x that the gate reads
 
 
 def product(builder: Builder, name: str, a: View, b: View) -> View:
@@ -71,69 +71,82 @@ def log(builder: Builder, name: str, x: View) -> View:
 
 def _gated(builder: Builder, name: str, x: View, gate: View) -> View | None:
     """(alpha x) * (beta act(gamma x + c) + delta), where these numbers make an activation."""
-    base = _unscaled(builder, builder.materialize(f"{name}.input", x))
     outer = _unscaled(builder, builder.materialize(f"{name}.gate", gate))
     act = builder.nodes[outer.node]
-    if base.shift != 0 or not isinstance(act, Activation):
+    if not isinstance(act, Activation):
         return None
-    inner = _unscaled(builder, act.source)
-    known = _known_gate(builder, act, inner, outer)
-    if known is None or known.origin != base.node:
-        return None
-    result = builder.activation(name, whole(base.node, x.shape), known.kind, known.parameters)
-    factor = base.scale * known.factor
-    if factor == 1:
-        return result
-    return builder.scale_shift(f"{name}.scale", result, factor, 0.0)
-
-
-def _known_gate(builder: Builder, act: Activation, inner: _Scaled, outer: _Scaled) -> _Gate | None:
-    """What x * (outer.scale * act(inner) + outer.shift) is."""
-    p = act.parameters
-    proportional = inner.shift == 0 and inner.scale > 0
-    untouched = inner.shift == 0 and inner.scale == 1
-    if act.kind == "sigmoid" and proportional and outer.shift == 0:
-        return _Gate("silu", {"beta": inner.scale}, outer.scale, inner.node)
-    if act.kind == "erf" and proportional and outer.shift == outer.scale:
-        beta = float(inner.scale * np.sqrt(2))
-        return _Gate("gelu", {"beta": beta}, 2 * outer.scale, inner.node)
-    if act.kind == "clip" and outer.shift == 0:
-        shifted = (inner.scale, inner.shift, p["low"], p["high"])
-        if shifted == (1, 3, 0, 6):
-            return _Gate("hard_swish", {}, 6 * outer.scale, inner.node)
-    if act.kind == "hard_sigmoid" and untouched and outer.shift == 0:
-        parameters = {"alpha": float(p["alpha"]), "beta": float(p["beta"])}
-        return _Gate("hard_silu", parameters, outer.scale, inner.node)
-    if act.kind == "tanh" and untouched and outer.shift == 0:
-        return _mish(builder, inner, outer)
+    for base in _scaled(builder, builder.materialize(f"{name}.input", x)):
+        known = _known_gate(builder, act, base.node, outer) if base.shift == 0 else None
+        if known is None:
+            continue
+        origin = whole(base.node, x.shape)
+        result = builder.activation(name, origin, known.kind, known.parameters)
+        factor = base.scale * known.factor
+        if factor == 1:
+            return result
+        return builder.scale_shift(f"{name}.scale", result, factor, 0.0)
     return None
 
 
-def _mish(builder: Builder, inner: _Scaled, outer: _Scaled) -> _Gate | None:
+def _known_gate(builder: Builder, act: Activation, x: int, outer: _Scaled) -> _Gate | None:
+    """What x * (outer.scale * act(...) + outer.shift) is, where the activation reads x, scaled."""
+    if act.kind == "tanh":
+        return _mish(builder, act, x, outer)
+    inner = _multiple(builder, act.source, x)
+    if inner is None:
+        return None
+    p = act.parameters
+    proportional = inner.shift == 0 and inner.scale > 0
+    if act.kind == "sigmoid" and proportional and outer.shift == 0:
+        return _Gate("silu", {"beta": inner.scale}, outer.scale)
+    if act.kind == "erf" and proportional and outer.shift == outer.scale:
+        beta = float(inner.scale * np.sqrt(2))
+        return _Gate("gelu", {"beta": beta}, 2 * outer.scale)
+    if act.kind == "clip" and outer.shift == 0:
+        shifted = (inner.scale, inner.shift, p["low"], p["high"])
+        if shifted == (1, 3, 0, 6):
+            return _Gate("hard_swish", {}, 6 * outer.scale)
+    if act.kind == "hard_sigmoid" and proportional and outer.shift == 0:
+        parameters = {"alpha": float(p["alpha"] * inner.scale), "beta": float(p["beta"])}
+        return _Gate("hard_silu", parameters, outer.scale)
+    return None
+
+
+def _mish(builder: Builder, act: Activation, x: int, outer: _Scaled) -> _Gate | None:
     """x * tanh(softplus(x))."""
-    softplus = builder.nodes[inner.node]
-    if not isinstance(softplus, Activation) or softplus.kind != "softplus":
+    softplus = builder.nodes[act.source]
+    if outer.shift != 0 or not isinstance(softplus, Activation) or softplus.kind != "softplus":
         return None
-    origin = _unscaled(builder, softplus.source)
-    if softplus.parameters["beta"] != 1 or origin.scale != 1 or origin.shift != 0:
+    if softplus.parameters["beta"] != 1 or softplus.source != x:
         return None
-    return _Gate("mish", {}, outer.scale, origin.node)
+    return _Gate("mish", {}, outer.scale)
+
+
+def _multiple(builder: Builder, i: int, x: int) -> _Scaled | None:
+    """Node i as a scaled and shifted copy of node x, if it is one."""
+    return next((copy for copy in _scaled(builder, i) if copy.node == x), None)
 
 
 def _unscaled(builder: Builder, i: int) -> _Scaled:
     """Node i as a scaled and shifted copy of another, as far back as that goes."""
+    return list(_scaled(builder, i))[-1]
+
+
+def _scaled(builder: Builder, i: int) -> Iterator[_Scaled]:
+    """Node i as a scaled and shifted copy of itself, of the node before it, and so on."""
     scale = 1.0
     shift = 0.0
     while True:
+        yield _Scaled(i, scale, shift)
         node = builder.nodes[i]
         if not isinstance(node, Affine) or len(node.sources) != 1:
-            return _Scaled(i, scale, shift)
+            return
         matrix = sp.csr_array(node.matrices[0])
         diagonal = matrix.diagonal()
         is_diagonal = matrix.shape[0] == matrix.shape[1] == matrix.nnz
         uniform = is_diagonal and diagonal[0] != 0 and (diagonal == diagonal[0]).all()
         if not uniform or (node.bias != node.bias[0]).any():
-            return _Scaled(i, scale, shift)
+            return
         shift += scale * float(node.bias[0])
         scale *= float(diagonal[0])
         i = node.sources[0]

@@ -40,6 +40,7 @@ REFUSED = {
     "Loop": "loops are not supported; export the model with its loops unrolled",
     "Scan": "loops are not supported; export the model with its loops unrolled",
 }
+TWO_TENSORS = "it multiplies two tensors that depend on the input (attention?), which is not supported"
 FLOATS = (TensorProto.FLOAT, TensorProto.DOUBLE)
 
 
@@ -67,6 +68,10 @@ class Step:
     def attribute(self, name: str, default: Any) -> Any:
         value = self.attributes.get(name, default)
         return value.decode() if isinstance(value, bytes) else value
+
+    def number(self, name: str, default: float) -> float:
+        """An attribute that is a number; in ONNX all are single precision, defaults too."""
+        return float(np.float32(self.attribute(name, default)))
 
     def view(self, k: int = 0) -> View:
         """Input k, which must depend on the network's input."""
@@ -104,30 +109,48 @@ def _handles(*names: str) -> Callable[[Handler], Handler]:
 
 @_handles("Gemm")
 def _gemm(step: Step) -> View:
-    x = step.view(0)
-    if step.attribute("transA", 0):
-        x = x.moved(np.transpose)
-    weight = np.asarray(step.constant(1))
-    if not step.attribute("transB", 0):
-        weight = weight.T
+    a = _turned(step.inputs[0], step.attribute("transA", 0))
+    b = _turned(step.inputs[1], step.attribute("transB", 0))
+    c = step.inputs[2] if len(step.inputs) > 2 else None
     alpha = step.attribute("alpha", 1.0)
+    beta = step.attribute("beta", 1.0)
+    if isinstance(a, View) or isinstance(b, View):
+        product: View | Array = _gemm_product(step, a, b, alpha)
+    else:
+        product = alpha * (np.asarray(a, dtype=np.float64) @ np.asarray(b, dtype=np.float64))
+    if c is None:
+        assert isinstance(product, View)
+        return product
+    if not isinstance(c, View) and beta != 1:
+        c = np.asarray(c, dtype=np.float64) * beta
+        beta = 1.0
+    return step.builder.total(step.name, [product, c], [1.0, beta])
+
+
+def _turned(value: Value, transposed: int) -> Value:
+    if not transposed or value is None:
+        return value
+    return value.moved(np.transpose) if isinstance(value, View) else np.transpose(value)
+
+
+def _gemm_product(step: Step, a: Value, b: Value, alpha: float) -> View:
+    """alpha * a @ b; the weights keep their precision where alpha is 1."""
+    if isinstance(a, View) and isinstance(b, View):
+        raise LipoptError(TWO_TENSORS)
+    weight = np.asarray(b if isinstance(a, View) else a)
     if alpha != 1:
         weight = weight.astype(np.float64) * alpha
-    result = step.builder.linear(step.name, x, weight, None)
-    bias = step.constant(2)
-    if bias is None:
-        return result
-    beta = step.attribute("beta", 1.0)
-    if beta != 1:
-        bias = np.asarray(bias, dtype=np.float64) * beta
-    return step.builder.scale_shift(step.name, result, 1.0, bias)
+    if isinstance(a, View):
+        return step.builder.linear(step.name, a, weight.T, None)
+    assert isinstance(b, View)
+    return step.builder.left_matmul(step.name, weight, b)
 
 
 @_handles("MatMul")
 def _matmul(step: Step) -> View:
     a, b = step.inputs
     if isinstance(a, View) and isinstance(b, View):
-        raise LipoptError("it multiplies two tensors that depend on the input (attention?), which is not supported")
+        raise LipoptError(TWO_TENSORS)
     if isinstance(a, View):
         return step.builder.matmul(step.name, a, np.asarray(b))
     return step.builder.left_matmul(step.name, np.asarray(a), step.view(1))
@@ -232,7 +255,7 @@ def _batch_normalization(step: Step) -> View:
     if not step.attribute("spatial", 1):
         raise LipoptError("spatial=0 is not supported; export the model with a newer opset")
     scale, shift, mean, variance = (step.constant(k) for k in range(1, 5))
-    epsilon = step.attribute("epsilon", 1e-5)
+    epsilon = step.number("epsilon", 1e-5)
     return step.builder.normalize(step.name, step.view(), scale, shift, mean, variance, epsilon)
 
 
@@ -260,6 +283,9 @@ def _window(step: Step, kernel: Sequence[int]) -> _Window:
 def _pads(step: Step, space: Sequence[int], window: _Window) -> list[tuple[int, int]]:
     auto = step.attribute("auto_pad", "NOTSET")
     if auto in ("SAME_UPPER", "SAME_LOWER"):
+        if step.operator.endswith("Pool") and max(window.dilations) > 1:
+            # onnxruntime pads as if there were no dilation, against the specification.
+            raise LipoptError(f"auto_pad={auto} with dilations is not supported; export it with pads")
         lower = auto == "SAME_LOWER"
         return same_pads(space, window.kernel, window.strides, window.dilations, lower)
     d = len(window.kernel)
@@ -301,6 +327,9 @@ def _conv_transpose(step: Step) -> View:
     out = step.attribute("output_shape", None)
     if out is None and auto in ("SAME_UPPER", "SAME_LOWER"):
         out = [n * s for n, s in zip(x.shape[2:], window.strides, strict=True)]
+        if any(wanted > length for wanted, length in zip(out, full, strict=True)):
+            # The specification pads to this size, onnxruntime does not.
+            raise LipoptError(f"auto_pad={auto} asks for {out}, more than the kernel reaches ({full}); export it with pads")
     if out is None:
         pads = _pads(step, x.shape[2:], window)
         out = [length - before - after for length, (before, after) in zip(full, pads, strict=True)]
@@ -373,16 +402,23 @@ def _reduce(step: Step) -> View:
     return step.builder.reduce(step.name, x, axes, keep, how)  # type: ignore[arg-type]
 
 
+@_handles("CumSum")
+def _cumulative(step: Step) -> View:
+    x = step.view()
+    axis = int(np.asarray(step.constant(1)).reshape(()))
+    earlier = np.tri(x.shape[axis], k=-1 if step.attribute("exclusive", 0) else 0)
+    weight = earlier.T if step.attribute("reverse", 0) else earlier
+    return step.builder.along(step.name, x, axis, weight)
+
+
 @_handles("Resize", "Upsample")
 def _resize(step: Step) -> View:
     """Resizing is linear along each axis; the weights are what ONNX's own implementation says."""
     x = step.view()
     old = step.operator == "Upsample" or step.opset < 11
     attributes = {name: step.attribute(name, None) for name in step.attributes}
-    if attributes.get("coordinate_transformation_mode") == "tf_crop_and_resize":
-        raise LipoptError("coordinate_transformation_mode 'tf_crop_and_resize' is not supported")
-    if attributes.pop("keep_aspect_ratio_policy", "stretch") != "stretch":
-        raise LipoptError("only the aspect ratio policy 'stretch' is supported")
+    _check_resize(attributes)
+    attributes.pop("keep_aspect_ratio_policy", None)
     axes = list(attributes.pop("axes", range(len(x.shape))))
     scales = attributes.pop("scales", None)
     if scales is None:
@@ -393,11 +429,19 @@ def _resize(step: Step) -> View:
         attributes["nearest_mode"] = "floor"
     if attributes.get("mode") == "bilinear":
         attributes["mode"] = "linear"
+    nearest = attributes.get("mode", "nearest") == "nearest"
+    if old and nearest and any(s < 1 and 1 / s % 1 for s in np.asarray(scales, np.float64)):
+        raise LipoptError("before opset 11, 'nearest' does not say which entry is the nearest one; export it with a newer opset")
     for k, axis in enumerate(axes):
         n = x.shape[axis]
         if sizes is not None and np.size(sizes):
             given = {"sizes": np.array([n, int(sizes[k])], np.int64)}
             unchanged = int(sizes[k]) == n
+        elif attributes.get("coordinate_transformation_mode") == "align_corners":
+            # Only the size of the result matters, which the reference does not round as it should.
+            size = int(np.float32(n) * np.float32(scales[k]))
+            given = {"sizes": np.array([n, size], np.int64)}
+            unchanged = float(scales[k]) == 1
         else:
             given = {"scales": np.array([1.0, float(scales[k])], np.float32)}
             unchanged = float(scales[k]) == 1
@@ -406,12 +450,30 @@ def _resize(step: Step) -> View:
     return x
 
 
+def _check_resize(attributes: dict[str, Any]) -> None:
+    """Refuse what is not linear along each axis, or not the same in all implementations."""
+    mode = attributes.get("coordinate_transformation_mode")
+    if mode == "tf_crop_and_resize":
+        raise LipoptError(f"coordinate_transformation_mode '{mode}' is not supported")
+    if attributes.get("keep_aspect_ratio_policy", "stretch") != "stretch":
+        raise LipoptError("only the aspect ratio policy 'stretch' is supported")
+    if attributes.get("antialias", 0) and mode == "align_corners":
+        raise LipoptError(f"antialias with '{mode}' is not supported: implementations differ")
+
+
 def _resize_weights(n: int, given: dict[str, Array], attributes: dict[str, Any]) -> Array:
     """The matrix (outputs, inputs) of resizing one axis: every unit vector resized."""
     inputs = ["x", "", "scales" if "scales" in given else "", "sizes" if "sizes" in given else ""]
     node = helper.make_node("Resize", [name for name in inputs], ["y"], **attributes)
     outputs = evaluate([node], {"x": np.eye(n, dtype=np.float32), **given}, ["y"], 19)
-    return np.ascontiguousarray(outputs[0].T)
+    weights = np.ascontiguousarray(outputs[0].T)
+    mode = attributes.get("coordinate_transformation_mode")
+    if mode == "pytorch_half_pixel" and len(weights) == 1:
+        # The specification takes the first entry here, the reference implementation another.
+        if attributes.get("antialias", 0):
+            raise LipoptError(f"antialias with '{mode}' to a single entry is not supported")
+        return np.eye(1, n)
+    return weights
 
 
 def evaluate(nodes: Sequence[onnx.NodeProto], feeds: dict[str, Any], names: Sequence[str], opset: int) -> list[Array]:
@@ -616,10 +678,27 @@ def _gather(step: Step) -> View:
 
 @_handles("GatherElements")
 def _gather_elements(step: Step) -> View:
+    """Along the other axes, the indices may end before the tensor does."""
     x = step.view()
     axis = step.attribute("axis", 0)
-    places = np.asarray(step.constant(1)) % x.shape[axis]
-    return x.moved(lambda i: np.take_along_axis(i, places, axis=axis))
+    places = np.asarray(step.constant(1))
+    grid = list(np.ix_(*(np.arange(n) for n in places.shape)))
+    grid[axis] = places
+    return x.moved(lambda i: i[tuple(grid)])
+
+
+@_handles("GatherND")
+def _gather_nd(step: Step) -> View:
+    """The last axis of the indices holds places along as many axes, after `batch_dims` others."""
+    batch = step.attribute("batch_dims", 0)
+    places = np.asarray(step.constant(1))
+    found = [places[..., k] for k in range(places.shape[-1])]
+    rows = found[0].ndim
+    grid = []
+    for k in range(batch):
+        shape = [-1 if axis == k else 1 for axis in range(rows)]
+        grid.append(np.arange(places.shape[k]).reshape(shape))
+    return step.view().moved(lambda i: i[(*grid, *found)])
 
 
 # ---- activations
@@ -631,7 +710,7 @@ def _activation(kind: str, **names: tuple[str, float]) -> Handler:
     def handle(step: Step) -> View:
         parameters = {}
         for ours, (theirs, default) in names.items():
-            parameters[ours] = step.attribute(theirs, default)
+            parameters[ours] = step.number(theirs, default)
         return step.builder.activation(step.name, step.view(), kind, parameters)
 
     return handle
