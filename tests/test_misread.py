@@ -162,6 +162,9 @@ ENTRIES = {
     "the largest size": Module(lambda x: torch.linalg.vector_norm(x, float("inf"))),
     "no axes at all": Module(lambda x: x.sum().squeeze(0).cumsum(0).amax(0).transpose(0, -1)),
     "a random slope in evaluation": nn.RReLU(0.1, 0.3),
+    "a soft threshold": nn.Softshrink(0.3),
+    "a scaled ELU": Module(lambda x: torch.ops.aten.elu(x, 1.5, 2.0)),
+    "an index of zeros": Module(lambda x: x.scatter(1, torch.zeros_like(x, dtype=torch.int64), 2.0)),
     "no NaN": Module(lambda x: torch.nan_to_num(x).nansum(1)),
     "resized with a filter": Module(filtered),
 }
@@ -179,6 +182,26 @@ def test_resizing_in_double_precision_has_weights_in_double_precision() -> None:
     x = torch.tensor([[[0.1, 1.7, -2.3]]], dtype=torch.float64)
     expected = module(x).detach().numpy().reshape(-1)
     np.testing.assert_allclose(network.forward(x[0]), expected, rtol=1e-13)
+
+
+def test_constants_have_the_precision_of_their_tensor() -> None:
+    layer = nn.Linear(3, 3).double()
+    module = Module(lambda x, layer: layer(x) + torch.full_like(x, 0.3), layer)
+    network = lipopt.load(module, input_shape=(3,))
+    x = torch.tensor([[0.1, 1.7, -2.3]], dtype=torch.float64)
+    np.testing.assert_allclose(network.forward(x[0]), module(x).detach().numpy()[0], rtol=1e-14)
+
+
+def test_what_torch_export_traces_as_another_function_is_refused() -> None:
+    """A dropout in evaluation mode returns its input itself, which is changed afterwards."""
+
+    def changed(x: torch.Tensor) -> torch.Tensor:
+        y = F.dropout(x, 0.5, training=False)
+        x.relu_()
+        return y
+
+    with pytest.raises(LipoptError, match="another function than the graph"):
+        lipopt.load(Module(changed), input_shape=(3,))
 
 
 def hooked() -> nn.Module:
@@ -324,6 +347,29 @@ MISREAD = {
         [node("GatherND", "i", batch_dims=1)],
         (2, 3, 4),
         {"i": np.array([[[-1, 0]], [[1, 3]]])},
+        17,
+    ),
+    "entries written": (
+        chain(
+            ("Neg", ["x"], ["n"], {}),
+            ("Slice", ["n", "zero", "one", "one"], ["s"], {}),
+            ("ScatterElements", ["x", "i", "s"], ["y"], {"axis": 1}),
+        ),
+        (1, 4),
+        {"zero": np.array([0]), "one": np.array([1]), "i": np.array([[-2]])},
+        17,
+    ),
+    "rows added": (
+        [helper.make_node("ScatterND", ["c", "i", "x"], ["y"], reduction="add")],
+        (2, 3),
+        {"c": weights(4, 3), "i": np.array([[1], [1]])},
+        17,
+    ),
+    "entries left out": ([node("Compress", "m", axis=1)], (1, 3), {"m": np.array([0, 1], bool)}, 17),
+    "rows reversed": (
+        [node("ReverseSequence", "n", batch_axis=0, time_axis=1)],
+        (2, 3),
+        {"n": np.array([2, 3])},
         17,
     ),
     "running sums": (
@@ -524,6 +570,14 @@ REFUSED = {
             10,
         ),
         "which entry is the nearest",
+    ),
+    "a size that depends on rounding": (
+        make_model(
+            [helper.make_node("Resize", ["x", "", "s"], ["y"])],
+            (1, 1, 10),
+            {"s": np.array([1, 1, 0.7], np.float32)},
+        ),
+        "depends on rounding",
     ),
     "averages that implementations take in two ways": (
         make_model(

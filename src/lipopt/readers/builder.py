@@ -361,6 +361,35 @@ class Builder:
             return View(moved[0].node, indices.max(axis=0))  # elsewhere the others are ZERO
         return whole(self._affine(name, terms, bias.reshape(-1)), shape)
 
+    def overwrite(self, name: str, x: View | Array, new: View | Array, move: Any) -> View:
+        """x with the entries at x[move] replaced by those of `new`, which broadcasts."""
+        targets = np.arange(prod(x.shape)).reshape(x.shape)[move]
+        if prod(new.shape) > 1 and len(np.unique(targets)) < targets.size:
+            raise LipoptError("two entries go to the same place, and it is not said which stays")
+        which = np.zeros(x.shape, np.int64)
+        which[move] = 1
+        if isinstance(new, View):
+            index = np.full(x.shape, ZERO)
+            index[move] = new.index
+            return self.choose(name, which, [x, View(new.node, index)])
+        values = np.zeros(x.shape)
+        values[move] = new
+        return self.choose(name, which, [x, values])
+
+    def add_at(self, name: str, x: View | Array, new: View | Array, move: Any) -> View:
+        """x with `new`, which broadcasts, added to the entries at x[move], perhaps twice to some."""
+        targets = np.arange(prod(x.shape)).reshape(x.shape)[move]
+        if not isinstance(new, View):
+            sums = np.zeros(prod(x.shape))
+            np.add.at(sums, targets, np.broadcast_to(new, targets.shape))
+            return self.total(name, [x, sums.reshape(x.shape)], [1.0, 1.0])
+        wide = new.moved(lambda i: np.broadcast_to(i, targets.shape).reshape(1, -1))
+        ones = np.ones(targets.size)
+        places = (targets.reshape(-1), np.arange(targets.size))
+        matrix = sp.csr_array((ones, places), shape=(prod(x.shape), targets.size))
+        added = self.linear(f"{name}.added", wide, matrix, None)
+        return self.total(name, [x, added.moved(lambda i: i.reshape(x.shape))], [1.0, 1.0])
+
     def concatenate(self, name: str, parts: Sequence[View | Array], axis: int) -> View:
         """Tensors and constants joined along an axis."""
         labels = [np.full(part.shape, k) for k, part in enumerate(parts)]

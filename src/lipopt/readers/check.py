@@ -39,8 +39,8 @@ def check_against(
 ) -> None:
     """Raise an error if a tensor of the original has other values than its view of our nodes.
 
-    `tensors` are in the order in which they are computed; `describe` names the layer that computes
-    one, for the message. Tensors that the original does not return are not compared. `unit` is the
+    `tensors` are in the order in which they are computed; `describe` says what is wrong if
+    one differs. Tensors that the original does not return are not compared. `unit` is the
     original's relative rounding error, if its tensors do not tell."""
     rng = np.random.default_rng(SEED)
     nodes = builder.nodes
@@ -58,7 +58,7 @@ def check_against(
             expected = np.asarray(found[name])
             if expected.shape != view.shape:
                 raise LipoptError(
-                    f"{describe(name)} was misread: it computes a tensor of shape"
+                    f"{describe(name)}: it computes a tensor of shape"
                     f" {list(expected.shape)}, lipopt's has {list(view.shape)}; {REPORT}"
                 )
             ours = _entries(values[view.node][:, k], view)
@@ -76,7 +76,7 @@ def check_against(
 REPORT = "please report this, with the model if you can (check=False reads it all the same)"
 
 
-def _compare(ours: Array, theirs: Array, forgiven: Array, layer: str, size: float) -> int:
+def _compare(ours: Array, theirs: Array, forgiven: Array, what: str, size: float) -> int:
     """Compare one tensor at one point; the number of entries that could be compared."""
     finite = np.isfinite(theirs) & np.isfinite(ours) & np.isfinite(forgiven)
     differences = np.abs(np.where(finite, ours - theirs, 0.0))
@@ -84,7 +84,7 @@ def _compare(ours: Array, theirs: Array, forgiven: Array, layer: str, size: floa
     if wrong.any():
         place = np.unravel_index(np.argmax(wrong), wrong.shape)
         raise LipoptError(
-            f"{layer} was misread: entry {[int(k) for k in place]} of its result is"
+            f"{what}: entry {[int(k) for k in place]} of its result is"
             f" {theirs[place]:.9g}, lipopt's is {ours[place]:.9g}, at a random input of size {size:g};"
             f" {REPORT}"
         )

@@ -262,8 +262,8 @@ class _Graph:
         raise LipoptError(f"the shape of the tensor '{self.input}' is not known; choose another input")
 
     def describe(self, name: str) -> str:
-        """The node that computes a tensor."""
-        return _label(self.producers[name])
+        """What is wrong if a tensor has other values."""
+        return f"{_label(self.producers[name])} was misread"
 
     def original(self, names: Sequence[str]) -> Original:
         """The model itself: a flat input -> the named tensors."""

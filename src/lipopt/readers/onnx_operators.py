@@ -17,7 +17,7 @@ from ..errors import LipoptError
 from ..rounding import Array
 from . import gates
 from .builder import Builder
-from .views import View, same_pads
+from .views import View, places_along, same_pads
 
 Value: TypeAlias = View | Array | None
 Handler: TypeAlias = Callable[["Step"], View | Array | Sequence[View]]
@@ -443,6 +443,7 @@ def _resize(step: Step) -> View:
             given = {"sizes": np.array([n, size], np.int64)}
             unchanged = float(scales[k]) == 1
         else:
+            _check_size_is_clear(n, float(scales[k]))
             given = {"scales": np.array([1.0, float(scales[k])], np.float32)}
             unchanged = float(scales[k]) == 1
         if not unchanged:
@@ -459,6 +460,16 @@ def _check_resize(attributes: dict[str, Any]) -> None:
         raise LipoptError("only the aspect ratio policy 'stretch' is supported")
     if attributes.get("antialias", 0) and mode == "align_corners":
         raise LipoptError(f"antialias with '{mode}' is not supported: implementations differ")
+
+
+def _check_size_is_clear(n: int, scale: float) -> None:
+    """Refuse a size that depends on whether the product is rounded to single precision."""
+    single = int(np.float32(n) * np.float32(scale))
+    if single != int(n * scale):
+        raise LipoptError(
+            f"whether {n} entries times {scale:.9g} are {single} or {int(n * scale)} depends on"
+            " rounding; export it with sizes instead of scales"
+        )
 
 
 def _resize_weights(n: int, given: dict[str, Array], attributes: dict[str, Any]) -> Array:
@@ -678,13 +689,9 @@ def _gather(step: Step) -> View:
 
 @_handles("GatherElements")
 def _gather_elements(step: Step) -> View:
-    """Along the other axes, the indices may end before the tensor does."""
-    x = step.view()
-    axis = step.attribute("axis", 0)
     places = np.asarray(step.constant(1))
-    grid = list(np.ix_(*(np.arange(n) for n in places.shape)))
-    grid[axis] = places
-    return x.moved(lambda i: i[tuple(grid)])
+    move = places_along(step.attribute("axis", 0), places)
+    return step.view().moved(lambda i: i[move])
 
 
 @_handles("GatherND")
@@ -699,6 +706,50 @@ def _gather_nd(step: Step) -> View:
         shape = [-1 if axis == k else 1 for axis in range(rows)]
         grid.append(np.arange(places.shape[k]).reshape(shape))
     return step.view().moved(lambda i: i[(*grid, *found)])
+
+
+@_handles("ScatterElements", "Scatter")
+def _scatter_elements(step: Step) -> View:
+    places = np.asarray(step.constant(1))
+    return _scatter(step, places_along(step.attribute("axis", 0), places))
+
+
+@_handles("ScatterND")
+def _scatter_nd(step: Step) -> View:
+    """The last axis of the indices holds places along as many of the first axes."""
+    places = np.asarray(step.constant(1))
+    return _scatter(step, tuple(places[..., k] for k in range(places.shape[-1])))
+
+
+def _scatter(step: Step, move: tuple[Array, ...]) -> View:
+    start, _, new = (x if isinstance(x, View) else np.asarray(x) for x in step.inputs)
+    reduction = step.attribute("reduction", "none")
+    if reduction not in ("none", "add"):
+        raise LipoptError(f"reduction='{reduction}' is not supported; only 'none' and 'add' are")
+    write = step.builder.overwrite if reduction == "none" else step.builder.add_at
+    return write(step.name, start, new, move)
+
+
+@_handles("Compress")
+def _compress(step: Step) -> View:
+    kept = np.flatnonzero(np.asarray(step.constant(1)))
+    return step.view().moved(lambda i: np.take(i, kept, axis=step.attribute("axis", None)))
+
+
+@_handles("ReverseSequence")
+def _reverse_sequence(step: Step) -> View:
+    """The first entries along one axis reversed, as many as are given for each of another axis."""
+    time = step.attribute("time_axis", 0)
+    batch = step.attribute("batch_axis", 1)
+    lengths = np.asarray(step.constant(1))
+
+    def reverse(index: Array) -> Array:
+        result = np.moveaxis(index, (batch, time), (0, 1)).copy()
+        for row, length in zip(result, lengths, strict=True):
+            row[:length] = row[:length][::-1].copy()
+        return np.moveaxis(result, (0, 1), (batch, time))
+
+    return step.view().moved(reverse)
 
 
 # ---- activations

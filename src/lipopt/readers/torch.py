@@ -214,6 +214,7 @@ def _exported(module: nn.Module, example: Any) -> Any:
     try:
         with _quiet():
             program = torch.export.export(module, (example,), strict=False)
+            _rewrite_soft_shrink(program.graph)
             decompositions = torch.export.default_decompositions()
             for operator in _operators():
                 decompositions.pop(operator, None)
@@ -221,6 +222,20 @@ def _exported(module: nn.Module, example: Any) -> Any:
     except Exception as error:  # exporting runs the user's own code
         shape = tuple(example.shape)
         raise LipoptError(f"torch.export cannot trace this module for an input of shape {shape}: {_reason(error)}") from error
+
+
+def _rewrite_soft_shrink(graph: Any) -> None:
+    """Write soft shrinking as x - clip(x): PyTorch decomposes it, asked or not, into jumps."""
+    for node in graph.nodes:
+        if node.target is torch.ops.aten.softshrink.default:
+            x = node.args[0]
+            width = node.args[1] if len(node.args) > 1 else node.kwargs.get("lambd", 0.5)
+            with graph.inserting_before(node):
+                clip = graph.call_function(torch.ops.aten.clamp.default, (x, -width, width))
+            clip.meta = dict(node.meta)
+            node.target = torch.ops.aten.sub.Tensor
+            node.args = (x, clip)
+            node.kwargs = {}
 
 
 def _reason(error: Exception) -> str:
@@ -311,15 +326,23 @@ class _Walk:
         if target not in HANDLERS:
             raise LipoptError(f"{_label(node)} is not supported; rewrite the model with supported layers")
         try:
-            return HANDLERS[target](self.builder, node.name, *_plain(args), **_plain(kwargs))
+            result = HANDLERS[target](self.builder, node.name, *_plain(args), **_plain(kwargs))
+            # A constant in the shape of a tensor; its type is that of the tensor, or given.
+            constant = isinstance(result, torch.Tensor)
+            return result.to(node.meta["val"].dtype) if constant else result
         except LipoptError as error:
             raise LipoptError(f"{_label(node)}: {error}") from error
         except Exception as error:  # arguments in a form that the handler does not know
             raise LipoptError(f"{_label(node)} cannot be read: {error!r}") from error
 
     def describe(self, name: str) -> str:
-        """The layer that computes a tensor, in words."""
-        return self.layers[name] if name in self.tensors else "the module's output"
+        """What is wrong if a tensor has other values."""
+        if name in self.tensors:
+            return f"{self.layers[name]} was misread"
+        return (
+            "the module computes another function than the graph that torch.export traced;"
+            " write it without changing tensors in place"
+        )
 
 
 def _label(node: Any) -> str:

@@ -18,7 +18,7 @@ from ..errors import LipoptError
 from ..rounding import Array
 from . import gates
 from .builder import Builder
-from .views import ZERO, View
+from .views import ZERO, View, places_along
 
 Handler: TypeAlias = Callable[..., Any]
 Tensor: TypeAlias = View | Array
@@ -650,7 +650,7 @@ def _unfold(b: Builder, name: str, x: View, dim: int, size: int, step: int) -> V
 
 @_handles("gather.default")
 def _gather(b: Builder, name: str, x: View, dim: int, index: Array, sparse: bool = False) -> View:
-    return x.moved(lambda i: i[_along(dim, index)]) if x.shape else x
+    return x.moved(lambda i: i[places_along(dim, index)]) if x.shape else x
 
 
 @_handles("cat.default")
@@ -747,19 +747,6 @@ def _masked_fill(b: Builder, name: str, x: Any, mask: Any, value: Any) -> View:
     return _where(b, name, mask, value, x)
 
 
-def _overwritten(b: Builder, name: str, x: Tensor, new: Tensor, move: Any) -> View:
-    """x with the entries at x[move] replaced by those of `new`, which broadcasts."""
-    which = np.zeros(x.shape, np.int64)
-    which[move] = 1
-    if isinstance(new, View):
-        index = np.full(x.shape, ZERO)
-        index[move] = new.index
-        return b.choose(name, which, [x, View(new.node, index)])
-    values = np.zeros(x.shape)
-    values[move] = new
-    return b.choose(name, which, [x, values])
-
-
 @_handles("slice_scatter.default")
 def _slice_scatter(
     b: Builder,
@@ -772,43 +759,21 @@ def _slice_scatter(
     step: int = 1,
 ) -> View:
     cut = _cut(len(x.shape), dim, start, end, step)
-    return _overwritten(b, name, _array(x), _array(new), cut)
+    return b.overwrite(name, _array(x), _array(new), cut)
 
 
 @_handles("select_scatter.default")
 def _select_scatter(b: Builder, name: str, x: Any, new: Any, dim: int, index: int) -> View:
     cut: list[Any] = [slice(None)] * len(x.shape)
     cut[dim] = index
-    return _overwritten(b, name, _array(x), _array(new), tuple(cut))
+    return b.overwrite(name, _array(x), _array(new), tuple(cut))
 
 
 @_handles("index_put.default")
 def _index_put(b: Builder, name: str, x: Any, indices: Sequence[Any], new: Any, accumulate: bool = False) -> View:
     if accumulate:
-        return _added_at(b, name, _array(x), _array(new), _places(indices))
-    return _overwritten(b, name, _array(x), _array(new), _places(indices))
-
-
-def _added_at(b: Builder, name: str, x: Tensor, new: Tensor, move: Any) -> View:
-    """x with `new`, which broadcasts, added to the entries at x[move], perhaps twice to some."""
-    targets = np.arange(prod(x.shape)).reshape(x.shape)[move]
-    if not isinstance(new, View):
-        sums = np.zeros(prod(x.shape))
-        np.add.at(sums, targets, np.broadcast_to(new, targets.shape))
-        return b.total(name, [x, sums.reshape(x.shape)], [1.0, 1.0])
-    wide = new.moved(lambda i: np.broadcast_to(i, targets.shape).reshape(1, -1))
-    ones = np.ones(targets.size)
-    shape = (prod(x.shape), targets.size)
-    matrix = sp.csr_array((ones, (targets.reshape(-1), np.arange(targets.size))), shape=shape)
-    added = b.linear(f"{name}.added", wide, matrix, None)
-    return b.total(name, [x, added.moved(lambda i: i.reshape(x.shape))], [1.0, 1.0])
-
-
-def _along(dim: int, index: Array) -> tuple[Array, ...]:
-    """The places that `gather` and `scatter` mean: the index along one axis, all along others."""
-    grid = list(np.ix_(*(np.arange(n) for n in index.shape)))
-    grid[dim] = index
-    return tuple(grid)
+        return b.add_at(name, _array(x), _array(new), _places(indices))
+    return b.overwrite(name, _array(x), _array(new), _places(indices))
 
 
 @_handles("scatter.value", "scatter.src")
@@ -817,15 +782,12 @@ def _scatter(b: Builder, name: str, x: Any, dim: int, index: Array, new: Any) ->
     x = _array(x)
     if new.shape:
         new = _corner(new, index.shape)
-        targets = np.arange(prod(x.shape)).reshape(x.shape)[_along(dim, index)]
-        if len(np.unique(targets)) < targets.size:
-            raise LipoptError("two entries go to the same place; PyTorch does not say which stays")
-    return _overwritten(b, name, x, new, _along(dim, index))
+    return b.overwrite(name, x, new, places_along(dim, index))
 
 
 @_handles("scatter_add.default")
 def _scatter_add(b: Builder, name: str, x: Any, dim: int, index: Array, new: Any) -> View:
-    return _added_at(b, name, _array(x), _corner(_array(new), index.shape), _along(dim, index))
+    return b.add_at(name, _array(x), _corner(_array(new), index.shape), places_along(dim, index))
 
 
 def _corner(x: Tensor, shape: Sequence[int]) -> Tensor:
@@ -846,7 +808,7 @@ def _diagonal_scatter(
 ) -> View:
     places = np.indices(_array(x).shape)
     move = tuple(np.diagonal(axis, offset, first, second) for axis in places)
-    return _overwritten(b, name, _array(x), _array(new), move)
+    return b.overwrite(name, _array(x), _array(new), move)
 
 
 @_handles("copy.default")
@@ -858,24 +820,29 @@ def _copy(b: Builder, name: str, x: Any, new: Any, non_blocking: bool = False) -
     return torch.from_numpy(np.broadcast_to(new, shape).copy())
 
 
+def _filled(shape: Sequence[int], value: float) -> Any:
+    """A constant; the reader gives it the type that the graph says."""
+    return torch.full(tuple(shape), value, dtype=torch.float64)
+
+
 @_handles("zeros_like.default", "new_zeros.default")
 def _zeros_like(b: Builder, name: str, x: View, shape: Any = None, **options: Any) -> Any:
-    return torch.zeros(x.shape if shape is None else tuple(shape))
+    return _filled(x.shape if shape is None else shape, 0.0)
 
 
 @_handles("ones_like.default", "new_ones.default")
 def _ones_like(b: Builder, name: str, x: View, shape: Any = None, **options: Any) -> Any:
-    return torch.ones(x.shape if shape is None else tuple(shape))
+    return _filled(x.shape if shape is None else shape, 1.0)
 
 
 @_handles("full_like.default")
 def _full_like(b: Builder, name: str, x: View, value: float, **options: Any) -> Any:
-    return torch.full(x.shape, value)
+    return _filled(x.shape, value)
 
 
 @_handles("new_full.default")
 def _new_full(b: Builder, name: str, x: View, shape: Any, value: float, **options: Any) -> Any:
-    return torch.full(tuple(shape), value)
+    return _filled(shape, value)
 
 
 # ---- activations
@@ -900,8 +867,10 @@ _handles("relu6.default")(lambda b, name, x: b.activation(name, x, "clip", {"low
 
 @_handles("elu.default")
 def _elu(b: Builder, name: str, x: View, alpha: float = 1.0, scale: float = 1.0, input_scale: float = 1.0) -> View:
-    if (scale, input_scale) != (1, 1):
-        raise LipoptError("only ELU with scale 1 and input_scale 1 is supported")
+    if input_scale != 1:
+        raise LipoptError("only ELU with input_scale 1 is supported")
+    if scale != 1:
+        return b.activation(name, x, "selu", {"alpha": alpha, "gamma": scale})
     return b.activation(name, x, "elu", {"alpha": alpha})
 
 

@@ -47,6 +47,15 @@ def whole(node: int, shape: Sequence[int]) -> View:
     return View(node, np.arange(prod(shape)).reshape(tuple(shape)))
 
 
+def places_along(axis: int, index: Array) -> tuple[Array, ...]:
+    """The places that a gather or scatter means: the index along one axis, all along the others.
+
+    Along those, the index may end before the tensor does."""
+    grid = list(np.ix_(*(np.arange(n) for n in index.shape)))
+    grid[axis] = index
+    return tuple(grid)
+
+
 def windows(
     index: Array,
     kernel: Sequence[int],
