@@ -209,9 +209,14 @@ def deep(activation: type[nn.Module], gain: float) -> nn.Module:
 
 
 @pytest.mark.parametrize("kind", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
-@pytest.mark.parametrize(("activation", "gain"), [(nn.ReLU, 3.0), (nn.Tanh, 1.5), (nn.ELU, 3.0)])
+@pytest.mark.parametrize(("activation", "gain"), [(nn.ReLU, 2.0), (nn.Tanh, 1.5), (nn.ELU, 2.0)])
 def test_rounding_is_no_error(activation: type[nn.Module], gain: float, kind: torch.dtype) -> None:
     lipopt.load(deep(activation, gain).to(kind))
+
+
+def test_what_overflows_at_every_point_is_not_compared_and_refused() -> None:
+    with pytest.raises(LipoptError, match="cannot be compared"):
+        lipopt.load(deep(nn.ReLU, 6.0).half())
 
 
 def test_cancellation_is_no_error() -> None:
