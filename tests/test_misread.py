@@ -552,7 +552,14 @@ REFUSED = {
             [node("MaxPool", kernel_shape=[2], dilations=[2], auto_pad="SAME_UPPER")],
             (1, 1, 6),
         ),
-        "auto_pad=SAME_UPPER with dilations",
+        "auto_pad=SAME with dilations",
+    ),
+    "padding that some take to be negative": (
+        make_model(
+            [node("MaxPool", kernel_shape=[1], strides=[3], auto_pad="SAME_UPPER")],
+            (1, 1, 6),
+        ),
+        "end before the input does",
     ),
     "an output that implementations pad in two ways": (
         make_model(

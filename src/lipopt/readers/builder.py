@@ -18,6 +18,8 @@ from ..network import Activation, Affine, Input, Network, Node, tidy
 from ..rounding import Array, Matrix
 from .views import OUTSIDE, ZERO, Pads, View, ceil_pads, whole, windows
 
+INTERPOLATED = 16.0  # rounding errors of the weights that resizing computes, cubic ones above all
+
 Reduction = Literal["sum", "mean", "max", "min"]
 
 
@@ -29,6 +31,8 @@ class Builder:
         self._selected: dict[tuple[int, bytes], int] = {}
         # For nodes whose bias is a sum: the sizes of its terms, which an original may add in turn.
         self.summed: dict[int, Array] = {}
+        # For nodes whose weights an original computes itself: how many rounding errors they have.
+        self.inexact: dict[int, float] = {}
 
     def input(self, shape: Sequence[int], batch: bool = True) -> View:
         """The input; with `batch`, the first entry of `shape` is a batch dimension of 1."""

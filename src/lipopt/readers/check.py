@@ -144,7 +144,7 @@ def _rounding_errors(
             noisy.append(np.tile(values[i], trials))
             errors.append(np.zeros_like(values[i]))
             continue
-        size = unit * _size(node, values)
+        size = unit * builder.inexact.get(i, 1.0) * _size(node, values)
         if i in builder.summed:
             size = size + unit * builder.summed[i][:, None]
         # With opposite errors one of the two shows on the far side of a kink, where the other is 0.

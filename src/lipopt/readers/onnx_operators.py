@@ -16,7 +16,7 @@ from onnx.reference import ReferenceEvaluator
 from ..errors import LipoptError
 from ..rounding import Array
 from . import gates
-from .builder import Builder
+from .builder import INTERPOLATED, Builder
 from .views import View, places_along, same_pads
 
 Value: TypeAlias = View | Array | None
@@ -283,9 +283,8 @@ def _window(step: Step, kernel: Sequence[int]) -> _Window:
 def _pads(step: Step, space: Sequence[int], window: _Window) -> list[tuple[int, int]]:
     auto = step.attribute("auto_pad", "NOTSET")
     if auto in ("SAME_UPPER", "SAME_LOWER"):
-        if step.operator.endswith("Pool") and max(window.dilations) > 1:
-            # onnxruntime pads as if there were no dilation, against the specification.
-            raise LipoptError(f"auto_pad={auto} with dilations is not supported; export it with pads")
+        if step.operator.endswith("Pool"):
+            _check_same_pool(space, window)
         lower = auto == "SAME_LOWER"
         return same_pads(space, window.kernel, window.strides, window.dilations, lower)
     d = len(window.kernel)
@@ -293,6 +292,17 @@ def _pads(step: Step, space: Sequence[int], window: _Window) -> list[tuple[int, 
     if len(flat) != 2 * d or any(p < 0 for p in flat):
         raise LipoptError(f"pads {flat} are not {2 * d} numbers >= 0")
     return list(zip(flat[:d], flat[d:], strict=True))
+
+
+def _check_same_pool(space: Sequence[int], window: _Window) -> None:
+    """Refuse SAME padding of a pooling where implementations differ on what it is."""
+    if max(window.dilations) > 1:
+        # onnxruntime pads as if there were no dilation, against the specification.
+        raise LipoptError("auto_pad=SAME with dilations is not supported; export it with pads")
+    for n, k, s in zip(space, window.kernel, window.strides, strict=True):
+        if (-(-n // s) - 1) * s + k < n:
+            # Some cut entries off at the front, as if the padding were negative.
+            raise LipoptError("auto_pad=SAME with windows that end before the input does is not supported; export it with pads")
 
 
 @_handles("Conv")
@@ -448,6 +458,8 @@ def _resize(step: Step) -> View:
             unchanged = float(scales[k]) == 1
         if not unchanged:
             x = step.builder.along(step.name, x, axis, _resize_weights(n, given, attributes))
+            if not nearest:
+                step.builder.inexact[x.node] = INTERPOLATED
     return x
 
 

@@ -17,7 +17,7 @@ import torch
 from ..errors import LipoptError
 from ..rounding import Array
 from . import gates
-from .builder import Builder
+from .builder import INTERPOLATED, Builder
 from .views import ZERO, View, places_along
 
 Handler: TypeAlias = Callable[..., Any]
@@ -497,7 +497,9 @@ def _resize(operator: Any) -> Handler:
             blocks.append(sp.csr_array(images.reshape(rows, -1).numpy()))
         matrix = sp.csr_array(sp.vstack(blocks).T)
         flat = x.moved(lambda i: i.reshape(*x.shape[:2], count))
-        return b.linear(name, flat, matrix, None).moved(lambda i: i.reshape(*x.shape[:2], *out))
+        result = b.linear(name, flat, matrix, None)
+        b.inexact[result.node] = INTERPOLATED
+        return result.moved(lambda i: i.reshape(*x.shape[:2], *out))
 
     return handle
 
