@@ -214,6 +214,12 @@ def test_rounding_is_no_error(activation: type[nn.Module], gain: float, kind: to
     lipopt.load(deep(activation, gain).to(kind))
 
 
+def test_a_softplus_that_becomes_linear_is_no_error() -> None:
+    """PyTorch's differs from log(1 + e^x) by 2e-9 past its threshold, which float64 would show."""
+    layer = nn.Linear(40, 40)
+    lipopt.load(nn.Sequential(layer, nn.Softplus(), nn.Linear(40, 2)).double())
+
+
 def test_what_overflows_at_every_point_is_not_compared_and_refused() -> None:
     with pytest.raises(LipoptError, match="cannot be compared"):
         lipopt.load(deep(nn.ReLU, 6.0).half())

@@ -33,6 +33,8 @@ class Builder:
         self.summed: dict[int, Array] = {}
         # For nodes whose weights an original computes itself: how many rounding errors they have.
         self.inexact: dict[int, float] = {}
+        # For nodes that are known to differ from an original: by how much at most.
+        self.gaps: dict[int, float] = {}
 
     def input(self, shape: Sequence[int], batch: bool = True) -> View:
         """The input; with `batch`, the first entry of `shape` is a batch dimension of 1."""

@@ -147,6 +147,7 @@ def _rounding_errors(
         size = unit * builder.inexact.get(i, 1.0) * _size(node, values)
         if i in builder.summed:
             size = size + unit * builder.summed[i][:, None]
+        size = size + builder.gaps.get(i, 0.0)
         # With opposite errors one of the two shows on the far side of a kink, where the other is 0.
         half = rng.normal(size=(node.size, PAIRS * values[i].shape[1]))
         noise = np.concatenate([half, -half], axis=1)

@@ -917,7 +917,9 @@ def _prelu(b: Builder, name: str, x: View, weight: Array) -> View:
 def _softplus(b: Builder, name: str, x: View, beta: float = 1.0, threshold: float = 20.0) -> View:
     if threshold < 20:
         raise LipoptError(f"softplus with threshold {threshold} jumps where it becomes linear; use the default of 20")
-    return b.activation(name, x, "softplus", {"beta": beta})
+    result = b.activation(name, x, "softplus", {"beta": beta})
+    b.gaps[result.node] = float(np.exp(-threshold) / beta)  # PyTorch goes on linearly
+    return result
 
 
 @_handles("log_sigmoid.default")
