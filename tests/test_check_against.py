@@ -249,6 +249,14 @@ def test_cancellation_is_no_error() -> None:
     lipopt.load(Cancelling(), input_shape=(8,))
 
 
+def test_constants_that_cancel_are_no_error() -> None:
+    """A Gemm of constants, with the input as its bias, is computed in single precision."""
+    product = helper.make_node("Gemm", ["a", "b", "x"], ["y"], name="product")
+    a = weights(8, 400)
+    constants = {"a": np.hstack([a, a]), "b": np.vstack([a.T, -a.T])}
+    network_from_model(make_model([product], (8, 8), constants))
+
+
 def test_activations_that_subtract_one_near_zero() -> None:
     """e^x - 1 of a tiny x has the rounding error of 1."""
     for operator in ("Elu", "Selu", "Celu", "Softplus"):

@@ -211,10 +211,10 @@ class Builder:
             result = self.add(name, views, factors)
             result = self.scale_shift(name, result, 1.0, shift) if shifts else result
         if len(shifts) > 1:
-            self._note_terms(result, shifts)
+            self.note_terms(result, shifts)
         return result
 
-    def _note_terms(self, x: View, terms: Sequence[Array]) -> None:
+    def note_terms(self, x: View, terms: Sequence[Array]) -> None:
         """Remember what a bias is the sum of, for the check: its terms may cancel."""
         sizes = [np.broadcast_to(np.abs(term), x.shape).reshape(-1) for term in terms]
         self.summed[x.node] = np.sum(sizes, axis=0)
@@ -236,7 +236,7 @@ class Builder:
         start = np.zeros_like(center) if shift is None else np.asarray(shift, dtype=np.float64)
         shifts = start - center
         result = self.scale_shift(name, x, factor.reshape(along), shifts.reshape(along))
-        self._note_terms(result, [center.reshape(along), start.reshape(along)])
+        self.note_terms(result, [center.reshape(along), start.reshape(along)])
         return result
 
     def convolution(

@@ -114,12 +114,14 @@ def _gemm(step: Step) -> View:
     c = step.inputs[2] if len(step.inputs) > 2 else None
     alpha = step.attribute("alpha", 1.0)
     beta = step.attribute("beta", 1.0)
-    if isinstance(a, View) or isinstance(b, View):
-        product: View | Array = _gemm_product(step, a, b, alpha)
-    else:
-        product = alpha * (np.asarray(a, dtype=np.float64) @ np.asarray(b, dtype=np.float64))
+    if not isinstance(a, View) and not isinstance(b, View):
+        left = alpha * np.asarray(a, dtype=np.float64)
+        right = np.asarray(b, dtype=np.float64)
+        result = step.builder.total(step.name, [left @ right, step.view(2)], [1.0, beta])
+        step.builder.note_terms(result, [np.abs(left) @ np.abs(right)])
+        return result
+    product = _gemm_product(step, a, b, alpha)
     if c is None:
-        assert isinstance(product, View)
         return product
     if not isinstance(c, View) and beta != 1:
         c = np.asarray(c, dtype=np.float64) * beta
