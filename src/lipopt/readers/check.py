@@ -19,6 +19,7 @@ from .. import activations
 from ..errors import LipoptError
 from ..network import Activation, Affine, Input, Node
 from ..rounding import Array
+from ..threads import blas_threads
 from .builder import Builder
 from .views import ZERO, View
 
@@ -48,7 +49,9 @@ def check_against(
     assert isinstance(source, Input)
     points = _short(rng.normal(size=(source.size, len(SIZES))) * SIZES)
     theirs = [original(point) for point in points.T]
-    errors = _rounding_errors(builder, values, unit or _precision(theirs), rng)
+    with blas_threads(max(node.size for node in nodes)), np.errstate(all="ignore"):
+        values = _node_values(nodes, points)
+        errors = _rounding_errors(builder, values, unit or _precision(theirs), rng)
     overflowed: set[int] = set()
     for name, view in tensors.items():
         compared = 0
