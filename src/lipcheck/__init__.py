@@ -1,1 +1,11 @@
-"""lipcheck: an independent checker of lipopt's certificates, in exact arithmetic. See spec/certificate.md."""
+"""lipcheck: an independent checker of lipopt's certificates, in exact arithmetic.
+
+Its modules follow spec/certificate.md, and can be read in this order:
+
+    certificate, lines                      section 2, the file
+    intervals, problem                      section 3, from the network to the derivative problem
+    rules, polynomials                      section 4, the rules
+    network, functions, elementary          section 5, the network file and its activations
+    verdicts, theorem, __main__             section 6, the verdict; and the claim of section 1
+    exact                                   integers times powers of two, and their matrices
+"""

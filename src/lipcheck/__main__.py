@@ -1,6 +1,8 @@
 """lipcheck NETWORK [CERTIFICATE]: check a certificate, or say what was understood of a network.
 
-In a clean interpreter, which looks nowhere for packages: python -I -S src/lipcheck NETWORK CERTIFICATE
+In a clean interpreter, which looks nowhere for packages:
+
+    python -I -S src/lipcheck NETWORK CERTIFICATE
 """
 
 import argparse
@@ -11,82 +13,96 @@ from collections.abc import Sequence
 from pathlib import Path
 
 if not __package__:
+    # Started as a folder, Python looks for modules in the folder; the package is one above.
     sys.path[0] = str(Path(__file__).resolve().parent.parent)
 
-from lipcheck.certificate import Claim, check
-from lipcheck.exact import VERDICTS, Failure, decimal, require
-from lipcheck.network import Network, read_network
+from lipcheck import verdicts
+from lipcheck.certificate import check
+from lipcheck.network import read_network
+from lipcheck.theorem import describe, theorem
+from lipcheck.verdicts import Failure, require
 
-SHOWN = 8  # outputs or inputs that are written out without --full
+SHOWN = 8  # outputs, weights or inputs that are written out without --full
+SECONDS = 3600  # unless --seconds is given
+GIGABYTES = 16  # unless --gigabytes is given
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="lipcheck", description="Check a Lipschitz certificate in exact arithmetic.")
-    parser.add_argument("network", help="the network file (safetensors)")
-    parser.add_argument("certificate", nargs="?", help="the certificate; without it, the network is described")
-    parser.add_argument("--seconds", type=int, default=3600, help="limit on time (default 3600)")
-    parser.add_argument("--gigabytes", type=float, default=16, help="limit on memory (default 16)")
-    parser.add_argument("--full", action="store_true", help=f"write out all inputs and outputs, not {SHOWN}")
-    options = parser.parse_args(arguments)
+    """Write a verdict, and return its exit code."""
+    options = _parse(arguments)
+    verdict, message = judge(options)
+    if verdict != verdicts.VERIFIED:
+        message = f"{verdict}: {message}"
     try:
-        set_limits(options.seconds, options.gigabytes)
-        network = read_network(Path(options.network).read_bytes())
-        if options.certificate is None:
-            verdict, message = "verified", describe(network)
-        else:
-            claim = check(network, Path(options.certificate).read_bytes())
-            verdict, message = "verified", "verified: " + theorem(claim, None if options.full else SHOWN)
-    except Failure as failure:
-        verdict, message = failure.args[0], failure.args[1].encode("unicode_escape").decode()  # it may quote the files
-    except OSError as error:
-        verdict, message = "malformed", str(error)
-    except (MemoryError, OverflowError):
-        verdict, message = "limits exceeded", f"more than {options.gigabytes:g} GB of memory"
-    except KeyboardInterrupt:
-        verdict, message = "limits exceeded", "interrupted"
-    except Exception:
-        verdict, message = "internal error", traceback.format_exc().strip()
-    try:
-        sys.stdout.write(message + "\n" if verdict == "verified" else f"{verdict}: {message}\n")
+        sys.stdout.write(message + "\n")
         sys.stdout.flush()
-    except (OSError, AttributeError):
-        verdict, sys.stdout = "internal error", None  # nothing can be written
-    return VERDICTS[verdict]
+    except (OSError, AttributeError):  # AttributeError: there is no standard output at all
+        sys.stdout = None  # or Python would try to flush it at exit, and fail again
+        verdict = verdicts.INTERNAL_ERROR
+    return verdicts.EXIT_CODES[verdict]
+
+
+def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
+    description = "Check a Lipschitz certificate in exact arithmetic."
+    parser = argparse.ArgumentParser(prog="lipcheck", description=description)
+    parser.add_argument("network", help="the network file (safetensors)")
+    text = "the certificate; without it, the network is described"
+    parser.add_argument("certificate", nargs="?", help=text)
+    text = f"limit on time (default {SECONDS})"
+    parser.add_argument("--seconds", type=int, default=SECONDS, help=text)
+    text = f"limit on memory (default {GIGABYTES})"
+    parser.add_argument("--gigabytes", type=float, default=GIGABYTES, help=text)
+    text = f"write out all inputs and outputs, not {SHOWN}"
+    parser.add_argument("--full", action="store_true", help=text)
+    return parser.parse_args(arguments)
+
+
+def judge(options: argparse.Namespace) -> tuple[str, str]:
+    """Section 6: a verdict, and what there is to say. Whatever happens, there is one."""
+    try:
+        return verdicts.VERIFIED, _verified(options)
+    except Failure as failure:
+        # The reason may quote the files: control characters in them must not forge a verdict.
+        return failure.verdict, failure.reason.encode("unicode_escape").decode()
+    except OSError as error:
+        return verdicts.MALFORMED, str(error)
+    except (MemoryError, OverflowError):
+        pass  # while it is handled, the error holds all that was computed, and no memory is left
+    except KeyboardInterrupt:
+        return verdicts.LIMITS_EXCEEDED, "interrupted"
+    except Exception:
+        return verdicts.INTERNAL_ERROR, traceback.format_exc().strip()
+    return verdicts.LIMITS_EXCEEDED, f"more than {options.gigabytes:g} GB of memory"
+
+
+def _verified(options: argparse.Namespace) -> str:
+    """The theorem that the certificate proves; or, without one, what the network is."""
+    set_limits(options.seconds, options.gigabytes)
+    network = read_network(Path(options.network).read_bytes())
+    if options.certificate is None:
+        return describe(network)
+    claim = check(network, Path(options.certificate).read_bytes())
+    if options.full:
+        return f"verified: {theorem(claim, None)}"
+    return f"verified: {theorem(claim, SHOWN)}"
 
 
 def set_limits(seconds: int, gigabytes: float) -> None:
-    """On the time and memory of this process, where the system has limits."""
-    require(0 < seconds < 2**31 and 0 < gigabytes < 2**20, "the limits must be positive, and not absurd")
+    """Limit the time and memory of this process, where the system can."""
+    valid = 0 < seconds < 2**31 and 0 < gigabytes < 2**20
+    require(valid, "the limits must be positive, and not absurd")
     try:
         import resource
     except ImportError:  # Windows
         return
-    size, most = int(gigabytes * 2**30), resource.getrlimit(resource.RLIMIT_AS)[1]
-    resource.setrlimit(resource.RLIMIT_AS, (size if most == resource.RLIM_INFINITY else min(size, most), most))
-    signal.signal(signal.SIGALRM, lambda *_: require(False, f"more than {seconds} seconds", "limits exceeded"))
+    size = int(gigabytes * 2**30)
+    _, most = resource.getrlimit(resource.RLIMIT_AS)
+    if most != resource.RLIM_INFINITY:
+        size = min(size, most)
+    resource.setrlimit(resource.RLIMIT_AS, (size, most))
+    reason = f"more than {seconds} seconds"
+    signal.signal(signal.SIGALRM, lambda *_: require(False, reason, verdicts.LIMITS_EXCEEDED))
     signal.alarm(seconds)
-
-
-def describe(network: Network) -> str:
-    lines = [f"network sha256 {network.sha256}"]
-    for i, node in enumerate(network.nodes):
-        sources = [f", from {source} by {sum(map(len, matrix.rows))} weights" for source, matrix in node.inputs]
-        lines.append(f"node {i}: {node.kind}, {node.size}" + (f", from {node.source}" if node.functions else "".join(sources)))
-    return "\n".join(lines)
-
-
-def theorem(claim: Claim, shown: int | None) -> str:
-    domain, norm = "the whole space", {"linf": "l_inf", "l2": "l_2", "l1": "l_1"}[claim.norm]
-    if claim.box is not None:
-        domain = f"the box {listed([f'[{low}, {high}]' for low, high in zip(*claim.box, strict=True)], ' x ', shown)}"
-    rows = [[f"{value} f[{i}]".removeprefix("1 ").replace("-1 ", "-") for i, value in row.items()] for row in claim.rows]
-    functions = listed([listed(terms or ["0"], " + ", shown).replace("+ -", "- ") for terms in rows], ", ", shown)
-    bound = f"{decimal(claim.bound)} (exactly {claim.bound})"
-    return f"the {norm} Lipschitz constant of {functions} on {domain} is at most {bound}, network sha256 {claim.network.sha256}"
-
-
-def listed(items: list[str], separator: str, shown: int | None) -> str:
-    return separator.join(items[:shown] + ([f"... ({len(items)} in all)"] if shown and len(items) > shown else []))
 
 
 if __name__ == "__main__":

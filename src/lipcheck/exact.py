@@ -1,6 +1,9 @@
-"""Exact linear algebra on integers times powers of two, and the ways a check can end.
+"""Exact numbers and matrices: integers times powers of two.
 
-The one optional dependency is used here: python-flint multiplies integer matrices faster, with the same result.
+What rounds says so: `round_down` and `round_up`, and `decimal`, which is for people to read.
+
+The one optional dependency is used here: python-flint multiplies matrices of integers faster,
+with the same result.
 """
 
 from __future__ import annotations
@@ -9,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from decimal import ROUND_CEILING, Context, Decimal
 from fractions import Fraction
+from math import floor
 from operator import mul
 
 try:
@@ -16,25 +20,28 @@ try:
 except ImportError:
     flint = None
 
-VERDICTS = {"verified": 0, "rejected": 1, "malformed": 2, "network mismatch": 3, "limits exceeded": 4, "internal error": 70}
-DENSE_FROM, DENSE_SHARE = 100_000, 4  # from so many products of numbers, one in so many not zero, matrices count as dense
-ZERO, ONE, TWO = Fraction(0), Fraction(1), Fraction(2)
+ZERO = Fraction(0)
+ONE = Fraction(1)
+TWO = Fraction(2)
+
+GRID = 1 << 200  # values of nodes are rounded outward to multiples of 1 / GRID, to stay short
+
+# A product of matrices is computed row by column, not entry by entry, if it takes more than
+# DENSE_WORK multiplications of entries that are stored, and these are more than one in DENSE_SHARE
+# of the multiplications of all entries. This is for speed alone.
+DENSE_WORK = 100_000
+DENSE_SHARE = 4
+
+PRINTED_DIGITS = 12  # of a decimal number
+PRINTED_BITS = 256  # of a numerator and a denominator before they are divided in decimals
+LARGEST_PRINTED_EXPONENT = 10_000  # of two; numbers beyond are printed as a power of two
 
 Vector = list[Fraction]
 
 
-class Failure(Exception):  # noqa: N818
-    """Two arguments: a verdict other than "verified", and the reason."""
-
-
-def require(condition: bool, reason: str, verdict: str = "malformed") -> None:
-    if not condition:
-        raise Failure(verdict, reason)
-
-
 @dataclass(frozen=True)
 class Matrix:
-    """rows[i][j] * 2^exponent; zeros need not be stored."""
+    """The entry in row i and column j is rows[i][j] * 2^exponent, or 0 if it is not stored."""
 
     rows: list[dict[int, int]]
     width: int
@@ -42,92 +49,191 @@ class Matrix:
 
     @staticmethod
     def of(rows: Sequence[Mapping[int, Fraction]], width: int) -> Matrix:
-        integers, exponent = align([value for row in rows for value in row.values()])
-        values = iter(integers)
-        return Matrix([{j: next(values) for j in row} for row in rows], width, exponent)
+        """The matrix with these entries, whose denominators are powers of two."""
+        entries: Vector = []
+        for row in rows:
+            entries.extend(row.values())
+        integers, exponent = align(entries)
+        remaining = iter(integers)
+        aligned = []
+        for row in rows:
+            aligned.append({j: next(remaining) for j in row})
+        return Matrix(aligned, width, exponent)
+
+    @staticmethod
+    def zero(height: int, width: int) -> Matrix:
+        return Matrix([{} for _ in range(height)], width)
 
     @staticmethod
     def diagonal(values: Sequence[Fraction]) -> Matrix:
-        return Matrix.of([{i: value} if value else {} for i, value in enumerate(values)], len(values))
+        """The square matrix with these values on its diagonal. Zeros are not stored."""
+        rows: list[dict[int, Fraction]] = [{} for _ in values]
+        for i, value in enumerate(values):
+            if value:
+                rows[i][i] = value
+        return Matrix.of(rows, len(values))
 
     def __add__(self, other: Matrix) -> Matrix:
         exponent = min(self.exponent, other.exponent)
-        rows = [{j: v << (self.exponent - exponent) for j, v in row.items()} for row in self.rows]
-        for row, more in zip(rows, other.rows, strict=True):
-            for j, v in more.items():
-                row[j] = row.get(j, 0) + (v << (other.exponent - exponent))
+        shift = self.exponent - exponent
+        other_shift = other.exponent - exponent
+        rows = []
+        for row, other_row in zip(self.rows, other.rows, strict=True):
+            total = {j: value << shift for j, value in row.items()}
+            for j, value in other_row.items():
+                total[j] = total.get(j, 0) + (value << other_shift)
+            rows.append(total)
         return Matrix(rows, self.width, exponent)
 
+    def __neg__(self) -> Matrix:
+        rows = []
+        for row in self.rows:
+            rows.append({j: -value for j, value in row.items()})
+        return Matrix(rows, self.width, self.exponent)
+
     def __sub__(self, other: Matrix) -> Matrix:
-        return self + Matrix.diagonal([-ONE] * len(other.rows)) @ other
+        return self + -other
 
     def __abs__(self) -> Matrix:
-        return Matrix([{j: abs(v) for j, v in row.items()} for row in self.rows], self.width, self.exponent)
+        """The absolute values of the entries."""
+        rows = []
+        for row in self.rows:
+            rows.append({j: abs(value) for j, value in row.items()})
+        return Matrix(rows, self.width, self.exponent)
 
     def __matmul__(self, other: Matrix) -> Matrix:
-        work, size = sum(len(other.rows[k]) for row in self.rows for k in row), len(self.rows) * other.width
-        rows: list[dict[int, int]] = [{} for _ in self.rows]
-        if work > DENSE_FROM and size * self.width < DENSE_SHARE * work:
-            products = inner_products(self.dense(), other.transpose().dense())
-            rows = [{j: v for j, v in enumerate(row) if v} for row in products]
-        else:
-            for total, row in zip(rows, self.rows, strict=True):
-                for k, v in row.items():
-                    for j, w in other.rows[k].items():
-                        total[j] = total.get(j, 0) + v * w
-        return Matrix(rows, other.width, self.exponent + other.exponent)
+        lengths = [len(row) for row in other.rows]
+        work = 0
+        for row in self.rows:
+            for k in row:
+                work += lengths[k]
+        all_work = len(self.rows) * self.width * other.width
+        exponent = self.exponent + other.exponent
+        if work > DENSE_WORK and work * DENSE_SHARE > all_work:
+            return Matrix(self._dense_product(other), other.width, exponent)
+        return Matrix(self._sparse_product(other), other.width, exponent)
+
+    def _sparse_product(self, other: Matrix) -> list[dict[int, int]]:
+        rows = []
+        for row in self.rows:
+            total: dict[int, int] = {}
+            for k, factor in row.items():
+                for j, value in other.rows[k].items():
+                    total[j] = total.get(j, 0) + factor * value
+            rows.append(total)
+        return rows
+
+    def _dense_product(self, other: Matrix) -> list[dict[int, int]]:
+        rows = []
+        for row in inner_products(self.dense(), other.transpose().dense()):
+            rows.append({j: value for j, value in enumerate(row) if value})
+        return rows
 
     def transpose(self) -> Matrix:
         rows: list[dict[int, int]] = [{} for _ in range(self.width)]
         for i, row in enumerate(self.rows):
-            for j, v in row.items():
-                rows[j][i] = v
+            for j, value in row.items():
+                rows[j][i] = value
         return Matrix(rows, len(self.rows), self.exponent)
 
     def dense(self) -> list[list[int]]:
-        return [[row.get(j, 0) for j in range(self.width)] for row in self.rows]
+        """The integers rows[i][j], with zeros where none is stored."""
+        rows = []
+        for row in self.rows:
+            entries = [0] * self.width
+            for j, value in row.items():
+                entries[j] = value
+            rows.append(entries)
+        return rows
 
     def first(self, height: int, width: int) -> Matrix:
         """The first rows and columns."""
-        return Matrix([{j: v for j, v in row.items() if j < width} for row in self.rows[:height]], width, self.exponent)
+        rows = []
+        for row in self.rows[:height]:
+            rows.append({j: value for j, value in row.items() if j < width})
+        return Matrix(rows, width, self.exponent)
 
-    def by_sign(self, positive: Sequence[Fraction], negative: Sequence[Fraction]) -> Matrix:
+    def scaled_by_sign(self, positive: Sequence[Fraction], negative: Sequence[Fraction]) -> Matrix:
         """Entries > 0 of column j times positive[j], the others times negative[j]."""
         integers, exponent = align([*positive, *negative])
-        rows = [{j: v * integers[j if v > 0 else j + self.width] for j, v in row.items()} for row in self.rows]
+        for_positive = integers[: self.width]
+        for_negative = integers[self.width :]
+        rows = []
+        for row in self.rows:
+            scaled = {}
+            for j, value in row.items():
+                if value > 0:
+                    scaled[j] = value * for_positive[j]
+                else:
+                    scaled[j] = value * for_negative[j]
+            rows.append(scaled)
         return Matrix(rows, self.width, self.exponent + exponent)
 
-    def times(self, positive: Sequence[Fraction], negative: Sequence[Fraction] | None = None) -> Vector:
-        """Every row times x; times(low, high) is the minimum over low <= x <= high, times(high, low) the maximum."""
-        products = self.by_sign(positive, positive if negative is None else negative)
-        unit = TWO**products.exponent
-        return [sum(row.values()) * unit for row in products.rows]
+    def row_sums(self) -> Vector:
+        unit = TWO**self.exponent
+        return [sum(row.values()) * unit for row in self.rows]
+
+    def times(self, x: Sequence[Fraction]) -> Vector:
+        """The matrix times a vector."""
+        return self.scaled_by_sign(x, x).row_sums()
+
+    def minimum(self, lower: Sequence[Fraction], upper: Sequence[Fraction]) -> Vector:
+        """The least value of every row times x, over lower <= x <= upper."""
+        return self.scaled_by_sign(lower, upper).row_sums()
+
+    def maximum(self, lower: Sequence[Fraction], upper: Sequence[Fraction]) -> Vector:
+        """The largest value of every row times x, over lower <= x <= upper."""
+        return self.scaled_by_sign(upper, lower).row_sums()
 
 
 def inner_products(left: list[list[int]], right: list[list[int]]) -> list[list[int]]:
-    """Every row of the one with every row of the other; shorter rows go on with zeros."""
-    if flint is None:
-        return [[sum(map(mul, a, b)) for b in right] for a in left]
-    width = max(map(len, left + right))
-    a, b = (flint.fmpz_mat([row + [0] * (width - len(row)) for row in rows]) for rows in (left, right))
-    return [[int(v) for v in row] for row in (a * b.transpose()).table()]
+    """Every row of `left` times every row of `right`; what a shorter row lacks counts as zero."""
+    if flint is not None:
+        width = max(map(len, left + right))
+        product = _flint_matrix(left, width) * _flint_matrix(right, width).transpose()
+        return [list(map(int, row)) for row in product.table()]
+    products = []
+    for row in left:
+        products.append([sum(map(mul, row, other)) for other in right])
+    return products
+
+
+def _flint_matrix(rows: list[list[int]], width: int) -> flint.fmpz_mat:
+    return flint.fmpz_mat([row + [0] * (width - len(row)) for row in rows])
 
 
 def align(values: Sequence[Fraction | float]) -> tuple[list[int], int]:
-    """Integers and one exponent for numbers whose denominators are powers of two."""
-    ratios = [v.as_integer_ratio() for v in values]
-    common = max((d for _, d in ratios), default=1)
-    if any(common % d for _, d in ratios) or common & (common - 1):
+    """Integers and one exponent, for numbers whose denominators are powers of two.
+
+    A float is such a number, exactly; infinity and NaN are not, and raise an error.
+    """
+    ratios = [value.as_integer_ratio() for value in values]
+    common = max((denominator for _, denominator in ratios), default=1)
+    if common & (common - 1) or any(common % denominator for _, denominator in ratios):
         raise ArithmeticError("a denominator is not a power of two")
-    return [n * (common // d) for n, d in ratios], 1 - common.bit_length()
+    integers = [numerator * (common // denominator) for numerator, denominator in ratios]
+    return integers, 1 - common.bit_length()
+
+
+def round_down(x: Fraction, grid: int = GRID) -> Fraction:
+    """To a multiple of 1 / grid."""
+    return Fraction(floor(x * grid), grid)
+
+
+def round_up(x: Fraction, grid: int = GRID) -> Fraction:
+    """To a multiple of 1 / grid."""
+    return Fraction(-floor(-x * grid), grid)
 
 
 def decimal(x: Fraction) -> str:
-    """Twelve digits, rounded up; a power of two if it is far from 1."""
-    n, d = x.as_integer_ratio()
-    shift = max(0, min(n.bit_length(), d.bit_length()) - 256)
-    n, d = -(-n >> shift), d >> shift
-    size = n.bit_length() - d.bit_length() + 1
-    if abs(size) > 10_000:
-        return f"2^{size}"
-    return str(Context(prec=12, rounding=ROUND_CEILING).divide(Decimal(n), Decimal(d)))
+    """Twelve digits, rounded up, for people to read; a power of two if it is far from 1."""
+    numerator, denominator = x.as_integer_ratio()
+    # Long numbers are cut first, since their decimals take long: the numerator is rounded up.
+    shift = max(0, min(numerator.bit_length(), denominator.bit_length()) - PRINTED_BITS)
+    numerator = -(-numerator >> shift)
+    denominator = denominator >> shift
+    exponent = numerator.bit_length() - denominator.bit_length() + 1
+    if abs(exponent) > LARGEST_PRINTED_EXPONENT:
+        return f"2^{exponent}"
+    context = Context(prec=PRINTED_DIGITS, rounding=ROUND_CEILING)
+    return str(context.divide(Decimal(numerator), Decimal(denominator)))

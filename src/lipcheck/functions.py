@@ -1,8 +1,10 @@
-"""Activation functions: enclosures of their values and slopes, from which follow slope ranges and lines around them.
+"""Activation functions (the second table of section 5 of spec/certificate.md): enclosures of their
+values and slopes, and from these slope ranges and lines around them (section 3).
 
-What is piecewise polynomial is computed exactly. The other formulas have no parameters but a factor; they are computed in
-fractions from e^x, log(1 + x), roots and the normal distribution, in units of 2^-512. What these round off and leave out is less
-than 2^-300 and is multiplied by less than 2^100 (1 + |x|), and the factor.
+What is piecewise polynomial is computed exactly. The other formulas have no parameters but a
+factor; what elementary.py rounds off and leaves out (2^-300, or 2^-160 for the normal distribution
+beyond 15) is multiplied in them by less than 2^20 (1 + |x|) and the factor, so by far less than
+ERROR allows.
 """
 
 from bisect import bisect_left, bisect_right
@@ -10,91 +12,84 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cache
-from math import floor, inf, isqrt
+from itertools import pairwise
+from math import inf
+from typing import NamedTuple
 
-from .exact import ONE, TWO, ZERO, require
+from .elementary import PI, Pair, exp, log1p, normal, root
+from .exact import ONE, TWO, ZERO, round_down, round_up
+from .verdicts import require
 
-UNIT = 1 << 512
-GRID = 1 << 200  # results, and values of nodes, are rounded to multiples of 1 / GRID
 SLOPE_GRID = 1 << 128  # slope ranges are rounded outward to multiples of 1 / SLOPE_GRID
-ERROR = TWO**-132  # of slopes, and times 1 + |x| of values; turning points that are off by 10^-25 change them by less
-FAR = Fraction(100)  # e^-FAR and FAR e^-FAR are less than ERROR
-HUGE = TWO**5000  # for infinity: beyond all break points, and slopes are within ERROR of their limits
-PI = Fraction("3.14159265358979323846264338327950288419716939937510582097494459230781640628620899862803482534211706798")
 
-Pair = tuple[Fraction, Fraction]  # value and slope
+# How far the formulas below may be off: slopes by ERROR, values by ERROR (1 + |x|). Turning points
+# that are off by 10^-25 change slopes by less, since slopes are flat there.
+ERROR = TWO**-132
+
+# From here on, to both sides, gates and slopes of gated functions are within ERROR of their limits:
+# e^-FAR and FAR e^-FAR are less than ERROR.
+FAR = Fraction(100)
+
+# Stands for infinity: beyond the break points of every parameter that a file can hold, and slopes
+# are within ERROR of their limits.
+HUGE = TWO**5000
+
+CELLS = 16  # of an interval on which an activation that is not piecewise linear is bounded
+
 Interval = tuple[Fraction, Fraction]
 Formula = Callable[[Fraction], Pair]
-Piece = Callable[[Fraction], tuple[Interval, Interval]]  # enclosures of value and slope
-Point = tuple[Fraction, Interval, Interval, Interval]  # x, and enclosures of the value and of the slopes on both sides
+Piece = Callable[[Fraction], tuple[Interval, Interval]]  # enclosures of the value and the slope
 
 
-def up(x: Fraction, grid: int = GRID) -> Fraction:
-    return Fraction(-floor(-x * grid), grid)
+class Point(NamedTuple):
+    """What is known of an activation at x: enclosures of its value, and of its slopes there."""
+
+    x: Fraction
+    value: Interval
+    left: Interval
+    right: Interval
 
 
-def series(term: int, following: Callable[[int, int], int]) -> int:
-    """The sum of terms that fall, in the end to less than half of the one before: those below 1 add up to less than 1."""
-    total = n = 0
-    while term:
-        total, n = total + term, n + 1
-        term = following(term, n)
-    return total
-
-
-def exp(x: Fraction) -> Fraction:
-    """For x <= 0: the series of e^(-x / 2^24), squared 24 times, and inverted."""
-    if x < -3 * FAR:
-        return ZERO
-    y = floor(-x * UNIT) >> 24
-    result = series(UNIT, lambda term, n: term * y // (n * UNIT))
-    for _ in range(24):
-        result = result * result // UNIT
-    return Fraction(UNIT * UNIT // result, UNIT)
-
-
-def log1p(x: Fraction) -> Fraction:
-    """For 0 <= x <= 1: 2 (z + z^3/3 + z^5/5 + ...), z = x / (2 + x)."""
-    z = floor(x / (2 + x) * UNIT)
-    square = z * z // UNIT
-    return Fraction(2 * series(z, lambda term, n: term * square * (2 * n - 1) // ((2 * n + 1) * UNIT)), UNIT)
-
-
-def root(x: Fraction) -> Fraction:
-    return Fraction(isqrt(floor(x * UNIT * UNIT)), UNIT)
-
-
-def normal(x: Fraction) -> Pair:
-    """The normal distribution 1/2 + density(x) (x + x^3/3 + x^5/15 + ...), and its density. Both have their limits at 15."""
-    size = min(abs(x), Fraction(15))
-    square, density = floor(size * size * UNIT), exp(-size * size / 2) / root(2 * PI)
-    total = series(floor(size * UNIT), lambda term, n: term * square // ((2 * n + 1) * UNIT))
-    half = density * Fraction(total, UNIT)
-    return Fraction(1, 2) + (half if x > 0 else -half), density
+# Formulas: value and slope, before the error is taken into account.
 
 
 def sigmoid(x: Fraction) -> Pair:
+    """1 / (1 + e^-x), written such that e^x cannot be large."""
     e = exp(-abs(x))
-    return (1 if x >= 0 else e) / (1 + e), e / (1 + e) ** 2
+    slope = e / (1 + e) ** 2
+    if x >= 0:
+        return 1 / (1 + e), slope
+    return e / (1 + e), slope
 
 
 def tanh(x: Fraction) -> Pair:
+    """2 sigmoid(2 x) - 1."""
     value, slope = sigmoid(2 * x)
     return 2 * value - 1, 4 * slope
 
 
 def erf(x: Fraction) -> Pair:
+    """2 Phi(sqrt(2) x) - 1."""
     value, slope = normal(root(TWO) * x)
     return 2 * value - 1, 2 * root(TWO) * slope
 
 
+def softsign(x: Fraction) -> Pair:
+    """x / (1 + abs(x))."""
+    size = 1 + abs(x)
+    return x / size, 1 / size**2
+
+
 def softplus(x: Fraction) -> Pair:
-    return max(x, ZERO) + log1p(exp(-abs(x))), sigmoid(x)[0]
+    """log(1 + e^x), written such that e^x cannot be large."""
+    slope, _ = sigmoid(x)
+    return max(x, ZERO) + log1p(exp(-abs(x))), slope
 
 
 def gelu_tanh_gate(x: Fraction) -> Pair:
     """sigmoid(v), v = 2 sqrt(2 / pi) (x + 0.044715 x^3)."""
-    factor, cubic = root(8 / PI), Fraction("0.044715")
+    factor = root(8 / PI)
+    cubic = Fraction("0.044715")
     value, slope = sigmoid(factor * (x + cubic * x**3))
     return value, slope * factor * (1 + 3 * cubic * x**2)
 
@@ -106,120 +101,223 @@ def mish_gate(x: Fraction) -> Pair:
     return value, slope * inner_slope
 
 
-def polynomial(slope: Fraction, square: Fraction = ZERO, offset: Fraction = ZERO) -> Piece:
-    """offset + slope x + square x^2, exactly."""
-    return lambda x: ((offset + slope * x + square * x * x,) * 2, (slope + 2 * square * x,) * 2)
+# Pieces: enclosures of value and slope.
+
+
+def quadratic(slope: Fraction, square: Fraction = ZERO, constant: Fraction = ZERO) -> Piece:
+    """constant + slope x + square x^2, exactly."""
+
+    def piece(x: Fraction) -> tuple[Interval, Interval]:
+        value = constant + slope * x + square * x * x
+        slope_at_x = slope + 2 * square * x
+        return (value, value), (slope_at_x, slope_at_x)
+
+    return piece
 
 
 def smooth(formula: Formula, least: Fraction = ZERO, most: Fraction = ONE) -> Piece:
-    """With slopes that are known to lie between these two."""
+    """A formula with its error; its slopes are known to lie between these two."""
 
+    @cache
     def piece(x: Fraction) -> tuple[Interval, Interval]:
-        value, slope = (Fraction(floor(result * GRID), GRID) for result in formula(x))
+        value, slope = formula(x)
+        value = round_down(value)
+        slope = round_down(slope)
         error = ERROR * max(most - least, ONE)
-        off = error * (1 + abs(x))
-        return (value - off, value + off), (max(slope - error, least), min(slope + error, most))
+        value_error = error * (1 + abs(x))
+        values = (value - value_error, value + value_error)
+        slopes = (max(slope - error, least), min(slope + error, most))
+        return values, slopes
 
-    return cache(piece)
+    return piece
 
 
 def exponential(factor: Fraction) -> Piece:
-    """factor (e^x - 1)."""
-    return smooth(lambda x: (factor * (exp(x) - 1), factor * exp(x)), min(factor, ZERO), max(factor, ZERO))
+    """factor (e^x - 1), for x <= 0."""
+
+    def formula(x: Fraction) -> Pair:
+        e = exp(x)
+        return factor * (e - 1), factor * e
+
+    return smooth(formula, min(factor, ZERO), max(factor, ZERO))
 
 
 @dataclass(frozen=True, eq=False)
 class Function:
-    """sigma(x) = f(scale x) / scale, f by pieces between break points. On a piece the slope is monotone."""
+    """sigma(x) = f(scale x) / scale, with one piece of f before, between and after its breaks.
+
+    Breaks are kinks and turning points: on a piece the slope is monotone. So slopes between two
+    points of a piece lie between those at the points.
+    """
 
     pieces: Sequence[Piece]
     breaks: Sequence[Fraction] = ()
     scale: Fraction = ONE
-    cells: int = 16  # of an interval on which it is bounded; 1 if it is piecewise linear
+    is_piecewise_linear: bool = False
 
     def __post_init__(self) -> None:
         require(self.scale > 0, "a parameter of an activation is not positive")
 
-    def at(self, x: Fraction) -> Point:
-        u = self.scale * x
-        ((low, high), left), (_, right) = (self.pieces[side(self.breaks, u)](u) for side in (bisect_left, bisect_right))
-        return x, (low / self.scale, high / self.scale), left, right
+    @property
+    def cells(self) -> int:
+        """Section 3, values of activations: into how many cells an interval is divided."""
+        if self.is_piecewise_linear:
+            return 1
+        return CELLS
 
-    def points(self, lo: Fraction, hi: Fraction, cells: int) -> list[Point]:
-        """At lo, hi, all break points between, and between cells of equal width."""
-        breaks = {b / self.scale for b in self.breaks if lo * self.scale < b < hi * self.scale}
-        return [self.at(x) for x in sorted(breaks | {lo + (hi - lo) * i / cells for i in range(cells + 1)})]
+    def at(self, x: Fraction) -> Point:
+        """Value and slopes at x; the slopes to its left and right differ at kinks alone."""
+        scaled = self.scale * x
+        left_piece = self.pieces[bisect_left(self.breaks, scaled)]
+        right_piece = self.pieces[bisect_right(self.breaks, scaled)]
+        (low, high), left = left_piece(scaled)
+        _, right = right_piece(scaled)
+        return Point(x, (low / self.scale, high / self.scale), left, right)
+
+    def points(self, lower: Fraction, upper: Fraction, cells: int) -> list[Point]:
+        """At the ends of the interval and of cells of equal width, and at all breaks between."""
+        places = {lower + (upper - lower) * i / cells for i in range(cells + 1)}
+        for place in self.breaks:
+            if lower * self.scale < place < upper * self.scale:
+                places.add(place / self.scale)
+        return [self.at(x) for x in sorted(places)]
 
 
 def leaky(alpha: Fraction) -> Function:
-    return Function([polynomial(alpha), polynomial(ONE)], [ZERO], cells=1)
+    """x for x >= 0, alpha x below."""
+    return Function([quadratic(alpha), quadratic(ONE)], [ZERO], is_piecewise_linear=True)
 
 
-def ramp(slope: Fraction, offset: Fraction, low: Fraction, high: Fraction) -> Function:
-    """min(max(slope x + offset, low), high); the ends may be infinite."""
+def ramp(slope: Fraction, constant: Fraction, low: Fraction, high: Fraction) -> Function:
+    """min(max(slope x + constant, low), high); low may be -infinity, high infinity."""
     valid = slope > 0 and low <= high and low < inf and high > -inf
     require(valid, "activation 'clip' needs low <= high, 'hard_sigmoid' alpha > 0")
-    left, right = ([polynomial(ZERO, ZERO, end)] if abs(end) < inf else [] for end in (low, high))
-    breaks = [(end - offset) / slope for end in (low, high) if abs(end) < inf]
-    return Function([*left, polynomial(slope, ZERO, offset), *right], breaks, cells=1)
+    pieces = [quadratic(slope, ZERO, constant)]
+    breaks = []
+    if low > -inf:
+        pieces.insert(0, quadratic(ZERO, ZERO, low))
+        breaks.append((low - constant) / slope)
+    if high < inf:
+        pieces.append(quadratic(ZERO, ZERO, high))
+        breaks.append((high - constant) / slope)
+    return Function(pieces, breaks, is_piecewise_linear=True)
 
 
-def gated_ramp(slope: Fraction, offset: Fraction) -> Function:
-    """x min(max(slope x + offset, 0), 1)."""
+def gated_ramp(slope: Fraction, constant: Fraction) -> Function:
+    """x min(max(slope x + constant, 0), 1)."""
     require(slope > 0, "activation 'hard_silu' needs alpha > 0")
-    pieces = [polynomial(ZERO), polynomial(offset, slope), polynomial(ONE)]
-    return Function(pieces, [-offset / slope, (1 - offset) / slope])
+    pieces = [quadratic(ZERO), quadratic(constant, slope), quadratic(ONE)]
+    return Function(pieces, [-constant / slope, (1 - constant) / slope])
 
 
-def gated(gate: Formula, left: str, right: str, scale: Fraction = ONE) -> Function:
-    """x gate(x), whose slope turns at two points, near to these, and is at its limit, 0 or 1, from FAR on."""
+def exponential_unit(alpha: Fraction, gamma: Fraction = ONE) -> Function:
+    """gamma x for x >= 0, gamma alpha (e^x - 1) below."""
+    return Function([exponential(alpha * gamma), quadratic(gamma)], [ZERO])
+
+
+def scaled_exponential_unit(alpha: Fraction) -> Function:
+    """x for x >= 0, alpha (e^(x / alpha) - 1) below."""
+    return Function([exponential(ONE), quadratic(ONE)], [ZERO], 1 / alpha)
+
+
+def turning_at_zero(formula: Formula, steepest: Fraction = ONE) -> Function:
+    """A formula whose slope rises from 0 up to x = 0, and falls back to 0."""
+    piece = smooth(formula, ZERO, steepest)
+    return Function([piece, piece], [ZERO])
+
+
+def gated(gate: Formula, first_turn: str, last_turn: str, scale: Fraction = ONE) -> Function:
+    """x gate(x). Gates rise from 0 to 1. The slope turns twice, and is at its limit from FAR on."""
 
     def formula(x: Fraction) -> Pair:
         near = max(min(x, FAR), -FAR)
         value, slope = gate(near)
         return x * value, value + near * slope
 
-    return Function([smooth(formula, -TWO, TWO)] * 3, [Fraction(left), Fraction(right)], scale)
+    piece = smooth(formula, -TWO, TWO)
+    return Function([piece, piece, piece], [Fraction(first_turn), Fraction(last_turn)], scale)
 
 
-KINDS: dict[str, tuple[tuple[str, ...], Callable[..., Function]]] = {  # names of parameters, and the function for their values
-    "relu": ((), lambda: leaky(ZERO)),
-    "abs": ((), lambda: leaky(-ONE)),
-    "leaky_relu": (("alpha",), leaky),
-    "clip": (("low", "high"), lambda low, high: ramp(ONE, ZERO, low, high)),
-    "hard_sigmoid": (("alpha", "beta"), lambda alpha, beta: ramp(alpha, beta, ZERO, ONE)),
-    "hard_swish": ((), lambda: gated_ramp(ONE / 6, ONE / 2)),
-    "hard_silu": (("alpha", "beta"), gated_ramp),
-    "elu": (("alpha",), lambda alpha: Function([exponential(alpha), polynomial(ONE)], [ZERO])),
-    "selu": (("alpha", "gamma"), lambda alpha, gamma: Function([exponential(alpha * gamma), polynomial(gamma)], [ZERO])),
-    "celu": (("alpha",), lambda alpha: Function([exponential(ONE), polynomial(ONE)], [ZERO], 1 / alpha)),
-    "softplus": (("beta",), lambda beta: Function([smooth(softplus)], (), beta)),
-    "softsign": ((), lambda: Function([smooth(lambda x: (x / (1 + abs(x)), 1 / (1 + abs(x)) ** 2))] * 2, [ZERO])),
-    "sigmoid": ((), lambda: Function([smooth(sigmoid)] * 2, [ZERO])),
-    "tanh": ((), lambda: Function([smooth(tanh)] * 2, [ZERO])),
-    "erf": ((), lambda: Function([smooth(erf, ZERO, TWO)] * 2, [ZERO])),
-    "silu": (("beta",), lambda beta: gated(sigmoid, "-2.3993572805154676678327397", "2.3993572805154676678327397", beta)),
-    "gelu": (("beta",), lambda beta: gated(normal, "-1.4142135623730950488016887", "1.4142135623730950488016887", beta)),
-    "gelu_tanh": ((), lambda: gated(gelu_tanh_gate, "-1.4185040087908283555480335", "1.4185040087908283555480335")),
-    "mish": ((), lambda: gated(mish_gate, "-2.2563763963607931200057485", "1.4905711794854284592944189")),
+# Where the slopes of these activations turn, to 25 digits (section 5). Lengths are in units of
+# 1 / beta where there is a beta.
+SILU_TURN = "2.3993572805154676678327397"
+GELU_TURN = "1.4142135623730950488016887"
+GELU_TANH_TURN = "1.4185040087908283555480335"
+MISH_FIRST_TURN = "-2.2563763963607931200057485"
+MISH_LAST_TURN = "1.4905711794854284592944189"
+
+
+class Kind(NamedTuple):
+    """A row of the table in section 5: names of parameters, and the function for their values."""
+
+    parameters: tuple[str, ...]
+    build: Callable[..., Function]
+
+
+KINDS = {
+    "relu": Kind((), lambda: leaky(ZERO)),
+    "abs": Kind((), lambda: leaky(-ONE)),
+    "leaky_relu": Kind(("alpha",), leaky),
+    "clip": Kind(("low", "high"), lambda low, high: ramp(ONE, ZERO, low, high)),
+    "hard_sigmoid": Kind(("alpha", "beta"), lambda alpha, beta: ramp(alpha, beta, ZERO, ONE)),
+    "hard_swish": Kind((), lambda: gated_ramp(ONE / 6, ONE / 2)),
+    "hard_silu": Kind(("alpha", "beta"), gated_ramp),
+    "elu": Kind(("alpha",), exponential_unit),
+    "selu": Kind(("alpha", "gamma"), exponential_unit),
+    "celu": Kind(("alpha",), scaled_exponential_unit),
+    "softplus": Kind(("beta",), lambda beta: Function([smooth(softplus)], (), beta)),
+    "softsign": Kind((), lambda: turning_at_zero(softsign)),
+    "sigmoid": Kind((), lambda: turning_at_zero(sigmoid)),
+    "tanh": Kind((), lambda: turning_at_zero(tanh)),
+    "erf": Kind((), lambda: turning_at_zero(erf, TWO)),
+    "silu": Kind(("beta",), lambda beta: gated(sigmoid, "-" + SILU_TURN, SILU_TURN, beta)),
+    "gelu": Kind(("beta",), lambda beta: gated(normal, "-" + GELU_TURN, GELU_TURN, beta)),
+    "gelu_tanh": Kind((), lambda: gated(gelu_tanh_gate, "-" + GELU_TANH_TURN, GELU_TANH_TURN)),
+    "mish": Kind((), lambda: gated(mish_gate, MISH_FIRST_TURN, MISH_LAST_TURN)),
 }
 
 
 @cache
-def slope_range(f: Function, lo: Fraction = -HUGE, hi: Fraction = HUGE) -> Interval:
-    """The range of slopes over [lo, hi], rounded outward."""
-    slopes = [slope for _, _, *sides in f.points(lo, hi, 1) for side in sides for slope in side]
-    return -up(-min(slopes), SLOPE_GRID), up(max(slopes), SLOPE_GRID)
+def slope_range(f: Function, lower: Fraction = -HUGE, upper: Fraction = HUGE) -> Interval:
+    """Section 3, slope ranges: of all slopes on the interval, or the whole space.
+
+    Slopes are monotone between the points, so those at the points enclose all others.
+    """
+    slopes: list[Fraction] = []
+    for point in f.points(lower, upper, 1):
+        slopes.extend(point.left)
+        slopes.extend(point.right)
+    return round_down(min(slopes), SLOPE_GRID), round_up(max(slopes), SLOPE_GRID)
 
 
-def offset(points: Sequence[Point], k: Fraction, sign: int) -> Fraction:
-    """A number >= sign (sigma(x) - k x) at all points and between: where the steepest rise meets the steepest fall."""
-    heights = [max(sign * (end - k * x) for end in value) for x, value, _, _ in points]
-    found = list(heights)
-    for (a, _, *first), (b, _, *last), left, right in zip(points, points[1:], heights, heights[1:], strict=False):
-        slopes = [sign * (slope - k) for side in first + last for slope in side]  # at kinks those of both sides, as lipopt
-        fall, rise = min(slopes), max(slopes)
+def offset_above(points: Sequence[Point], slope: Fraction) -> Fraction:
+    """A number c such that sigma(x) <= slope x + c, at the points and between them."""
+    return _largest_gap(points, slope, 1)
+
+
+def offset_below(points: Sequence[Point], slope: Fraction) -> Fraction:
+    """A number c such that sigma(x) >= slope x + c, at the points and between them."""
+    return -_largest_gap(points, slope, -1)
+
+
+def _largest_gap(points: Sequence[Point], slope: Fraction, sign: int) -> Fraction:
+    """Section 3, values of activations: a number >= sign (sigma(x) - slope x) at all points and
+    between, where it is at most what the steepest rise from the left end of a cell reaches
+    before it meets the steepest fall to the right end."""
+    heights = []
+    for x, (low, high), _, _ in points:
+        heights.append(max(sign * (low - slope * x), sign * (high - slope * x)))
+    largest = max(heights)
+    cells = zip(pairwise(points), pairwise(heights), strict=True)
+    for (first, last), (start, end) in cells:
+        # At kinks slopes of both sides count, as in lipopt.
+        slopes = [*first.left, *first.right, *last.left, *last.right]
+        gap_slopes = [sign * (value - slope) for value in slopes]
+        fall = min(gap_slopes)
+        rise = max(gap_slopes)
         if fall < 0 < rise:
-            way = (right - left - fall * (b - a)) / (rise - fall)
-            found.append(left + rise * min(max(way, ZERO), b - a))
-    return up(max(found))
+            width = last.x - first.x
+            meeting = (end - start - fall * width) / (rise - fall)
+            meeting = min(max(meeting, ZERO), width)
+            largest = max(largest, start + rise * meeting)
+    return round_up(largest)

@@ -1,21 +1,31 @@
-"""From a network and a domain to slope ranges and the derivative problem of a part (section 3 of spec/certificate.md)."""
+"""The derivative problem of a part: the second half of section 3 of spec/certificate.md."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from typing import NamedTuple
 
-from .exact import ONE, ZERO, Matrix, Vector, require
-from .functions import Interval, Point, offset, slope_range, up
-from .network import Network
+from .exact import ONE, ZERO, Matrix
+from .functions import Function, Interval, slope_range
+from .intervals import Slopes
+from .network import Network, Node
 
-Bounds = tuple[Vector, Vector]  # lower and upper, one a neuron
-Slopes = Mapping[int, list[Interval]]  # ranges of the slopes of every activation node, one a neuron
-Kept = Mapping[int, tuple[list[int], bool]]  # the neurons of every activation node that are variables, and whether centered
+Place = tuple[int, int]  # a node, and a neuron (or an input) of it
+
+
+class Kept(NamedTuple):
+    """The neurons of an activation node that a part lists as variables, and in which form."""
+
+    neurons: list[int]
+    centered: bool
 
 
 @dataclass(frozen=True)
 class Problem:
-    """Maximize |C x|, x = (t, z), z_a = s_a A_a x, the slopes s_a in their ranges. Rows of A that belong to t are zero."""
+    """Maximize |C x|, x = (t, z), z_a = s_a A_a x, over |t| <= 1 and slopes s_a in their ranges.
+
+    Rows of A and slopes that belong to inputs t are zero.
+    """
 
     inputs: int
     A: Matrix
@@ -23,105 +33,152 @@ class Problem:
     C: Matrix
 
 
-def slope_ranges(network: Network, box: Bounds | None, relaxations: Mapping[int, Bounds]) -> Slopes:
-    """What is known of the slopes of every activation node."""
-    if box is None:
-        return {i: list(map(slope_range, node.functions)) for i, node in network.activations.items()}
-    bounds = node_bounds(network, box, relaxations)
-    return {i: list(map(slope_range, node.functions, *bounds[node.source])) for i, node in network.activations.items()}
+@dataclass(frozen=True)
+class Variables:
+    """Section 3, variables: their numbers, in the order inputs, listed neurons, others."""
+
+    inputs: int  # how many are inputs
+    listed: int  # how many are inputs or listed neurons: those that the certificate can name
+    numbers: Mapping[Place, int]
+    kept: Mapping[int, Kept]
 
 
-def node_bounds(network: Network, box: Bounds, relaxations: Mapping[int, Bounds]) -> list[Bounds]:
-    """Bounds on the values of every node over the box: interval propagation, cut by backward bounds if there are relaxations."""
-    require(all(a <= b for a, b in zip(*box, strict=True)), "the box is empty")
-    bounds = [box]
-    lines: dict[int, tuple[Bounds, Bounds]] = {}  # slopes of lines below and above every neuron, and their offsets
-    for i, node in enumerate(network.nodes[1:], start=1):
-        if node.functions:
-            points = [f.points(a, b, f.cells) for f, a, b in zip(node.functions, *bounds[node.source], strict=True)]
-            flat = [ZERO] * node.size, [ZERO] * node.size
-            slopes = relaxations.get(i, flat)
-            lines[i] = slopes, _offsets(points, *slopes)
-            bounds.append(_offsets(points, *flat))
-        else:
-            low = _sum(node.bias, *(matrix.times(*bounds[s]) for s, matrix in node.inputs))
-            high = _sum(node.bias, *(matrix.times(*reversed(bounds[s])) for s, matrix in node.inputs))
-            readers = [node for node in network.activations.values() if relaxations and node.source == i]
-            ranges = [map(slope_range, reader.functions, low, high) for reader in readers]
-            rows = [k for k, slopes in enumerate(zip(*ranges, strict=True)) if any(a < b for a, b in slopes)]  # or they are known
-            both = Matrix([{k: sign} for sign in (1, -1) for k in rows], node.size)
-            found = _backward(network, i, both, lines, box)
-            for k, a, b in zip(rows, found[: len(rows)], found[len(rows) :], strict=True):
-                low[k], high[k] = max(low[k], a), min(high[k], -b)
-            bounds.append(([-up(-x) for x in low], [up(x) for x in high]))
-    return bounds
+def build_problem(
+    network: Network,
+    ranges: Slopes,
+    W: Matrix,
+    inputs: list[int],
+    kept: Mapping[int, Kept],
+) -> tuple[Problem, Fraction]:
+    """Section 3: the problem that the rules see, in the listed variables, and the slack."""
+    variables = _number_variables(ranges, inputs, kept)
+    whole = _substitute(network, ranges, W, variables)
+    listed = variables.listed
+    A = whole.A.first(listed, listed)
+    C = whole.C.first(len(W.rows), listed)
+    part = Problem(whole.inputs, A, whole.slopes[:listed], C)
+    return part, _slack(whole, part)
 
 
-def _offsets(points: Sequence[Sequence[Point]], below: Vector, above: Vector) -> Bounds:
-    """Of lines with these slopes below and above every neuron."""
-    low = [-offset(p, k, -1) for p, k in zip(points, below, strict=True)]
-    return low, [offset(p, k, 1) for p, k in zip(points, above, strict=True)]
+def _number_variables(ranges: Slopes, inputs: list[int], kept: Mapping[int, Kept]) -> Variables:
+    """Section 3, variables: inputs, listed neurons, and neurons that are not listed but whose slope
+    is not known. The last ones have numbers here alone; no functional or set names them."""
+    places = [(0, j) for j in inputs]
+    for i, (neurons, _) in kept.items():
+        places.extend((i, k) for k in neurons)
+    numbers = {place: number for number, place in enumerate(places)}
+    for i, intervals in ranges.items():
+        for k, (low, high) in enumerate(intervals):
+            if low < high and (i, k) not in numbers:
+                numbers[i, k] = len(numbers)
+    return Variables(len(inputs), len(places), numbers, kept)
 
 
-def _backward(network: Network, i: int, start: Matrix, lines: Mapping[int, tuple[Bounds, Bounds]], box: Bounds) -> Vector:
-    """Lower bounds on start @ (values of node i): coefficients of later nodes are replaced by those of earlier ones."""
-    pending = {k: Matrix([{} for _ in start.rows], node.size) for k, node in enumerate(network.nodes[:i])} | {i: start}
-    total = [ZERO] * len(start.rows)
-    for k in range(i, 0, -1):
-        rows, node = pending[k], network.nodes[k]
-        if any(rows.rows) and node.functions:
-            slopes, offsets = lines[k]
-            total = _sum(total, rows.times(*offsets))
-            pending[node.source] += rows.by_sign(*slopes)
-        elif any(rows.rows):
-            total = _sum(total, rows.times(node.bias))
-            for source, matrix in node.inputs:
-                pending[source] += rows @ matrix
-    return _sum(total, pending[0].times(*box))
-
-
-def _sum(*vectors: Sequence[Fraction]) -> Vector:
-    return [sum(values, ZERO) for values in zip(*vectors, strict=True)]
-
-
-def build_problem(network: Network, ranges: Slopes, W: Matrix, inputs: list[int], kept: Kept) -> tuple[Problem, Fraction]:
-    """The problem in the listed variables, and a slack: what paths through other neurons of unknown slope add to it at most."""
-    listed = [(0, j) for j in inputs] + [(i, k) for i, (neurons, _) in kept.items() for k in neurons]
-    unknown = [(i, k) for i, ends in ranges.items() for k, (low, high) in enumerate(ends) if low < high]
-    numbers = {place: number for number, place in enumerate(dict.fromkeys(listed + unknown))}  # no place twice
-    values: list[Matrix] = []
-    A, slopes = Matrix([{} for _ in numbers], len(numbers)), [(ZERO, ZERO)] * len(numbers)
+def _substitute(network: Network, ranges: Slopes, W: Matrix, variables: Variables) -> Problem:
+    """Section 3: the problem in all variables, by substitution from the input to the output."""
+    count = len(variables.numbers)
+    A = Matrix.zero(count, count)
+    slopes = [(ZERO, ZERO)] * count
+    values: list[Matrix] = []  # of every node: coefficients of the variables
     for i, node in enumerate(network.nodes):
-        own = Matrix([{numbers[i, k]: 1} if (i, k) in numbers else {} for k in range(node.size)], len(numbers))
-        if not node.functions:
-            values.append(sum((matrix @ values[source] for source, matrix in node.inputs), own))
-            continue
-        y, middle, factor = values[node.source], [(low + high) / 2 for low, high in ranges[i]], [ZERO] * node.size
-        equations: list[dict[int, int]] = [{} for _ in numbers]
-        for k, (low, high) in enumerate(ranges[i]):  # x = middle y + factor z
-            if (i, k) in numbers:
-                number = numbers[i, k]
-                if low == high and node.functions[k].cells == 1:  # piecewise linear
-                    low, high = slope_range(node.functions[k])
-                if kept[i][1] or number >= len(listed):
-                    middle[k], factor[k], low, high = (low + high) / 2, (high - low) / 2, -ONE, ONE
-                else:
-                    middle[k], factor[k] = ZERO, ONE
-                equations[number], slopes[number] = y.rows[k], (low, high)
-        A += Matrix(equations, y.width, y.exponent)
-        values.append(Matrix.diagonal(factor) @ own + Matrix.diagonal(middle) @ y)
-    whole, count = Problem(len(inputs), A, slopes, W @ values[-1]), len(listed)
-    part = Problem(len(inputs), A.first(count, count), slopes[:count], whole.C.first(len(W.rows), count))
+        value = _own_variables(i, node, variables.numbers)
+        if node.is_activation:
+            y = values[node.source]
+            chosen = _substitutions(i, node, ranges[i], variables)
+            equations: list[dict[int, int]] = [{} for _ in range(count)]
+            for k, substitution in enumerate(chosen):
+                if (i, k) in variables.numbers:
+                    number = variables.numbers[i, k]
+                    equations[number] = y.rows[k]
+                    slopes[number] = substitution.slopes
+            A += Matrix(equations, count, y.exponent)
+            middles = Matrix.diagonal([substitution.middle for substitution in chosen])
+            factors = Matrix.diagonal([substitution.factor for substitution in chosen])
+            value = factors @ value + middles @ y
+        else:
+            for source, matrix in node.inputs:
+                value += matrix @ values[source]
+        values.append(value)
+    return Problem(variables.inputs, A, slopes, W @ values[-1])
+
+
+class Substitution(NamedTuple):
+    """x = middle y + factor z, z = s y, with s in a range of slopes."""
+
+    middle: Fraction
+    factor: Fraction
+    slopes: Interval
+
+
+def _substitutions(
+    i: int,
+    node: Node,
+    intervals: Sequence[Interval],
+    variables: Variables,
+) -> list[Substitution]:
+    """Section 3, variables: what stands for the neurons of activation node i."""
+    chosen = []
+    centered = variables.kept[i].centered
+    for k, function in enumerate(node.functions):
+        number = variables.numbers.get((i, k))
+        if number is not None and number < variables.listed:
+            chosen.append(_listed_neuron(function, intervals[k], centered))
+        else:
+            # Also for neurons that are no variables: their range is a point, and the factor 0.
+            chosen.append(_centered(intervals[k]))
+    return chosen
+
+
+def _listed_neuron(function: Function, slopes: Interval, centered: bool) -> Substitution:
+    """Section 3, variables: a listed neuron, in the form that the part says.
+
+    If its range is a point, the certificate may have been written without knowing that: it gets
+    the range of the whole space, which is wider, so sound too.
+    """
+    low, high = slopes
+    if low == high and function.is_piecewise_linear:
+        slopes = slope_range(function)
+    if centered:
+        return _centered(slopes)
+    return Substitution(ZERO, ONE, slopes)
+
+
+def _centered(slopes: Interval) -> Substitution:
+    """x = m y + h z, -1 <= s <= 1: the same slopes, m + h s."""
+    low, high = slopes
+    return Substitution((low + high) / 2, (high - low) / 2, (-ONE, ONE))
+
+
+def _own_variables(i: int, node: Node, numbers: Mapping[Place, int]) -> Matrix:
+    """The variables that belong to entries of node i; the other entries are zero."""
+    matrix = Matrix.zero(node.size, len(numbers))
+    for k, row in enumerate(matrix.rows):
+        if (i, k) in numbers:
+            row[numbers[i, k]] = 1
+    return matrix
+
+
+def _slack(whole: Problem, part: Problem) -> Fraction:
+    """Section 3, slack: all paths of the whole problem that are not in that of the part.
+
+    C x is a sum over paths, and what is left out of it cannot be larger than that.
+    """
     left_out = path_sums(whole) - path_sums(part)
-    return part, sum(left_out.times([ONE] * len(inputs)), ZERO)
+    return sum(left_out.row_sums(), ZERO)
 
 
 def path_sums(problem: Problem) -> Matrix:
-    """For all rows of C and inputs, the sum over all paths of products of absolute coefficients and largest absolute slopes."""
-    rows, n = len(problem.C.rows), problem.inputs
-    step = Matrix.diagonal([max(-low, high) for low, high in problem.slopes]) @ abs(problem.A)
-    total, paths = Matrix([{} for _ in range(rows)], n), abs(problem.C)  # paths of one length, then of the next
+    """For all rows of C and all inputs, the sum over all paths from the input to the row of
+    products of absolute coefficients and largest absolute slopes: at least any derivative.
+
+    A step leads from a variable to earlier ones, so that no path is endless.
+    """
+    rows = len(problem.C.rows)
+    steepest = [max(-low, high) for low, high in problem.slopes]
+    step = Matrix.diagonal(steepest) @ abs(problem.A)
+    total = Matrix.zero(rows, problem.inputs)
+    paths = abs(problem.C)  # from each row back to a variable: by no step, then one more each time
     while any(paths.rows):
-        total += paths.first(rows, n)
+        total += paths.first(rows, problem.inputs)
         paths = paths @ step
     return total

@@ -1,0 +1,280 @@
+"""The rules: section 4 of spec/certificate.md, in its order.
+
+A rule reads its numbers from the certificate and returns a bound on one term of the objective of a
+part. Whatever the numbers are, what it returns is a bound; it ends the check where they prove none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from math import isqrt
+
+from .exact import ONE, TWO, ZERO, Matrix, Vector, align, decimal, inner_products
+from .intervals import Slopes
+from .lines import Lines
+from .network import Network
+from .polynomials import Monomial, expand_products, monomial_of, objective_polynomial
+from .problem import Problem, path_sums
+from .verdicts import REJECTED, require
+
+ROOT_BITS = 128  # square roots are rounded up, by at most 2^-ROOT_BITS relative
+BLOCK = 64  # rows of L L^T that are held at a time, to save memory
+
+Triangle = list[list[int]]  # rows of a matrix up to its diagonal
+Amounts = list[tuple[str, Fraction]]  # names of numbers that add up to a bound, and the numbers
+
+
+@dataclass(frozen=True)
+class Term:
+    """A term of the objective of a part: what a rule has to bound, and what it may use."""
+
+    problem: Problem  # of the part, with the term as its C
+    norm: str
+    is_whole: bool  # there are no splits: the term is the objective itself
+    network: Network
+    ranges: Slopes
+    W: Matrix  # the rows of the part
+
+    def of(self, objective: Matrix) -> Term:
+        """The same, with another objective."""
+        return replace(self, problem=replace(self.problem, C=objective))
+
+
+Rule = Callable[[Lines, Term], Amounts]
+
+
+# Rule path-sum.
+
+
+def rule_path_sum(lines: Lines, term: Term) -> Amounts:
+    """Section 4, rule path-sum: the operator norm of the matrix of sums over all paths.
+
+    Every Jacobian is at most that matrix entry by entry, and the norms are monotone.
+    """
+    return [("path-sum", operator_norm(path_sums(term.problem), term.norm))]
+
+
+def operator_norm(matrix: Matrix, norm: str) -> Fraction:
+    """The largest row sum (linf) or column sum (l1) of absolute values; or, for l2, a bound: the
+    smaller of the Frobenius norm and sqrt(row norm * column norm), rounded up."""
+    if norm == "linf":
+        return largest_row_sum(matrix)
+    if norm == "l1":
+        return largest_row_sum(matrix.transpose())
+    by_sums = largest_row_sum(matrix) * largest_row_sum(matrix.transpose())
+    return root_rounded_up(min(sum_of_squares(matrix), by_sums))
+
+
+def largest_row_sum(matrix: Matrix) -> Fraction:
+    """Of absolute values; 0 if there are no rows."""
+    return max(abs(matrix).row_sums(), default=ZERO)
+
+
+def sum_of_squares(matrix: Matrix) -> Fraction:
+    """The square of the Frobenius norm."""
+    total = 0
+    for row in matrix.rows:
+        total += sum(value * value for value in row.values())
+    return total * TWO ** (2 * matrix.exponent)
+
+
+def root_rounded_up(x: Fraction) -> Fraction:
+    """A number >= sqrt(x), for x >= 0; sqrt(x) itself if that is rational."""
+    numerator, denominator = x.as_integer_ratio()
+    if numerator == 0:
+        return ZERO
+    # sqrt(n / d) = sqrt(n d 4^128) / (d 2^128), and isqrt(k - 1) + 1 is the root of k rounded up.
+    square = numerator * denominator << 2 * ROOT_BITS
+    return Fraction(isqrt(square - 1) + 1, denominator << ROOT_BITS)
+
+
+# Rule product.
+
+
+def rule_product_of_norms(lines: Lines, term: Term) -> Amounts:
+    """Section 4, rule product: a number for every node, from spectral norms and steepest slopes.
+
+    Norms are submultiplicative, so that it bounds the derivative of the node.
+    """
+    allowed = term.is_whole and term.norm == "l2"
+    lines.require(allowed, "the rule 'product' is for l2, and bounds the objective as a whole")
+    numbers = [ONE]
+    for i, node in enumerate(term.network.nodes[1:], start=1):
+        if node.is_activation:
+            steepest = max(max(-low, high) for low, high in term.ranges[i])
+            numbers.append(steepest * numbers[node.source])
+        else:
+            number = ZERO
+            for source, matrix in node.inputs:
+                number += spectral_norm(lines, matrix) * numbers[source]
+            numbers.append(number)
+    return [("product", operator_norm(term.W, "l2") * numbers[-1])]
+
+
+def spectral_norm(lines: Lines, matrix: Matrix) -> Fraction:
+    """Section 4, rule product: a bound on |M|, given as v and proved by v^2 I - M M^T >= 0.
+
+    Where v = 0 is given, it is the simple bound of the rule path-sum.
+    """
+    norm = lines.number("norm", least=0)
+    if norm == 0:
+        return operator_norm(matrix, "l2")
+    if len(matrix.rows) > matrix.width:
+        matrix = matrix.transpose()  # M^T has the same norm, and M^T M fewer rows
+    identity = Matrix.diagonal([norm**2] * len(matrix.rows))
+    check_semidefinite(lines, identity - matrix @ matrix.transpose())
+    return norm
+
+
+# Rule products.
+
+
+def rule_krivine_products(lines: Lines, term: Term) -> Amounts:
+    """Section 4, rule products: the constant of q, and its other coefficients that are positive.
+
+    q = p + sum of multipliers times products. On [0, 1]^n products are not negative, so p <= q,
+    and monomials lie between 0 and 1.
+    """
+    problem = term.problem
+    rows = len(problem.C.rows)
+    allowed = rows == 1 or problem.inputs == 1
+    require(allowed, "products bound a single row, or a single input", REJECTED)
+    variables = problem.C.width
+    if rows > 1:
+        variables += rows  # every row has a variable
+    unit = lines.number("unit", least=0)
+    sums = read_products(lines, variables)
+    q = objective_polynomial(problem)
+    for monomial, coefficient in sums.items():
+        q[monomial] = q.get(monomial, ZERO) + coefficient * unit
+    amounts = [("constant", q.pop((), ZERO))]
+    for monomial, value in q.items():
+        if value > 0:
+            amounts.append((f"monomial {monomial}", value))
+    return amounts
+
+
+def read_products(lines: Lines, variables: int) -> dict[Monomial, int]:
+    """Section 4, rule products: multipliers times products, expanded and added up, in units."""
+    sums: dict[Monomial, int] = {}
+    for _ in range(lines.count("sets")):
+        size, *values = lines.integers("set")
+        fits = 0 <= size <= len(values) == size + 2**size
+        lines.require(fits, "'set' is a size, as many variables, and a multiplier for each product")
+        chosen = values[:size]
+        multipliers = values[size:]
+        lines.require(min(multipliers) >= 0, "a multiplier is negative")
+        distinct = len(set(chosen)) == size and all(0 <= v < variables for v in chosen)
+        lines.require(distinct, "a variable occurs twice in a set, or is not there")
+        for number, coefficient in enumerate(expand_products(multipliers)):
+            if coefficient:
+                monomial = monomial_of(chosen, number)
+                sums[monomial] = sums.get(monomial, 0) + coefficient
+    return sums
+
+
+# Rule sdp.
+
+
+def rule_sdp(lines: Lines, term: Term) -> Amounts:
+    """Section 4, rule sdp: the cost of delta plus the cost of mu, if S is semidefinite.
+
+    0 <= v.S v at v = (t, z, w), where the terms of tau are not positive: so -w.C x is at most what
+    delta and mu cost over |t| <= 1 and w in the dual unit ball.
+    """
+    problem = term.problem
+    mu = lines.numbers("mu", len(problem.C.rows), least=0)
+    delta = lines.numbers("delta", problem.inputs, least=0)
+    tau = lines.numbers("tau", problem.C.width - problem.inputs, least=0)
+    check_semidefinite(lines, sdp_matrix(problem, mu, delta, tau))
+    cost_of_delta = max(delta)
+    if term.norm == "linf":
+        cost_of_delta = sum(delta, ZERO)
+    cost_of_mu = max(mu)
+    if term.norm == "l1":
+        cost_of_mu = sum(mu, ZERO)
+    return [("sdp", cost_of_delta + cost_of_mu)]
+
+
+def sdp_matrix(problem: Problem, mu: Vector, delta: Vector, tau: Vector) -> Matrix:
+    """Section 4, rule sdp: S in the variables (t, z, w).
+
+    C is written below the diagonal alone, since nothing above it is read.
+    """
+    rows = len(problem.C.rows)
+    width = problem.C.width
+    order = width + rows
+    one = Matrix([{a: 1} for a in range(width)], order)
+    low = Matrix.diagonal([low for low, _ in problem.slopes])
+    high = Matrix.diagonal([high for _, high in problem.slopes])
+    weights = Matrix.diagonal([ZERO] * problem.inputs + tau)
+    # The sum over a of tau_a (e_a - l_a A_a)(e_a - u_a A_a)^T, not yet symmetric.
+    slopes = (one - low @ problem.A).transpose() @ weights @ (one - high @ problem.A)
+    objective = Matrix([{}] * width + problem.C.rows, order, problem.C.exponent)  # rows w
+    twice = slopes + slopes.transpose() + objective
+    diagonal = Matrix.diagonal(delta + [ZERO] * len(tau) + mu)
+    return Matrix(twice.rows, order, twice.exponent - 1) + diagonal
+
+
+# Factors.
+
+
+def check_semidefinite(lines: Lines, S: Matrix) -> None:
+    """Section 4, factors: reject unless D S D - L L^T is diagonally dominant.
+
+    Then it is semidefinite, so is L L^T, so is their sum D S D, and so is S. Only the lower
+    triangle of S is used; the upper one is taken to be the same.
+    """
+    order = len(S.rows)
+    D, D_exponent = align(lines.numbers("scale", order, least=1))
+    L = read_triangle(lines, order)
+    margins, exponent = dominance(S, D, D_exponent, L)
+    worst = min(range(order), key=margins.__getitem__)
+    lack = -margins[worst] * TWO ** (exponent - 2 * D_exponent) / D[worst] ** 2
+    reason = "a matrix is not proved positive semidefinite: "
+    reason += f"row {worst} of {order} lacks {decimal(lack)} on its diagonal"
+    require(margins[worst] >= 0, reason, REJECTED)
+
+
+def read_triangle(lines: Lines, order: int) -> Triangle:
+    """Section 4, factors: the rows of L up to the diagonal, with the zeros that the file omits."""
+    L = []
+    for i in range(order):
+        entries = lines.integers("row")
+        fits = len(entries) <= i + 1
+        lines.require(fits, f"row {i} of a factor has at most {i + 1} entries")
+        zeros = [0] * (i + 1 - len(entries))
+        L.append(zeros + entries)
+    return L
+
+
+def dominance(S: Matrix, D: list[int], D_exponent: int, L: Triangle) -> tuple[list[int], int]:
+    """For every row of D S D - L L^T, its diagonal entry less the absolute values of the others:
+    integers, and the exponent of the power of two that they count."""
+    product_exponent = S.exponent + 2 * D_exponent  # of D S D; that of L L^T is 0
+    exponent = min(product_exponent, 0)
+    product_shift = product_exponent - exponent
+    margins = [0] * len(L)
+    for begin in range(0, len(L), BLOCK):
+        end = begin + BLOCK
+        squares = inner_products(L[begin:end], L[:end])
+        for i, row in enumerate(squares, begin):
+            stored = S.rows[i]
+            for j in range(i):
+                product = D[i] * stored.get(j, 0) * D[j]
+                size = abs((product << product_shift) - (row[j] << -exponent))
+                margins[i] -= size
+                margins[j] -= size
+            product = D[i] * stored.get(i, 0) * D[i]
+            margins[i] += (product << product_shift) - (row[i] << -exponent)
+    return margins, exponent
+
+
+RULES: dict[str, Rule] = {
+    "path-sum": rule_path_sum,
+    "product": rule_product_of_norms,
+    "products": rule_krivine_products,
+    "sdp": rule_sdp,
+}

@@ -1,0 +1,76 @@
+"""What was proved or understood, in words."""
+
+from collections.abc import Sequence
+from fractions import Fraction
+
+from .certificate import Claim
+from .exact import decimal
+from .intervals import Bounds
+from .network import Network
+
+NORMS = {"linf": "l_inf", "l2": "l_2", "l1": "l_1"}
+
+
+def theorem(claim: Claim, most: int | None) -> str:
+    """Section 1: the claim. Of outputs, weights and inputs at most so many are written out."""
+    functions = [_combination(row, most) for row in claim.rows]
+    subject = _join(functions, ", ", most)
+    domain = _domain(claim.box, most)
+    bound = f"{decimal(claim.bound)} (exactly {claim.bound})"
+    statement = f"the {NORMS[claim.norm]} Lipschitz constant of {subject} on {domain}"
+    return f"{statement} is at most {bound}, network sha256 {claim.network.sha256}"
+
+
+def _combination(row: dict[int, Fraction], most: int | None) -> str:
+    """A row of W times f, such as `f[0] - 2 f[1]`."""
+    text = ""
+    for index, weight in list(row.items())[:most]:
+        text += _sign(weight, text == "")
+        if abs(weight) != 1:
+            text += f"{abs(weight)} "
+        text += f"f[{index}]"
+    if most is not None and len(row) > most:
+        text += f" + {_all(len(row))}"
+    return text or "0"
+
+
+def _sign(weight: Fraction, is_first: bool) -> str:
+    if weight < 0 and is_first:
+        return "-"
+    if weight < 0:
+        return " - "
+    if is_first:
+        return ""
+    return " + "
+
+
+def _domain(box: Bounds | None, most: int | None) -> str:
+    if box is None:
+        return "the whole space"
+    sides = [f"[{low}, {high}]" for low, high in zip(box.lower, box.upper, strict=True)]
+    return f"the box {_join(sides, ' x ', most)}"
+
+
+def _join(items: Sequence[str], separator: str, most: int | None) -> str:
+    shown = list(items[:most])
+    if most is not None and len(items) > most:
+        shown.append(_all(len(items)))
+    return separator.join(shown)
+
+
+def _all(count: int) -> str:
+    return f"... ({count} in all)"
+
+
+def describe(network: Network) -> str:
+    """Section 5: what was understood of a network file, to be compared with the model."""
+    lines = [f"network sha256 {network.sha256}"]
+    for i, node in enumerate(network.nodes):
+        line = f"node {i}: {node.kind}, {node.size}"
+        if node.is_activation:
+            line += f", from {node.source}"
+        for source, matrix in node.inputs:
+            weights = sum(len(row) for row in matrix.rows)
+            line += f", from {source} by {weights} weights"
+        lines.append(line)
+    return "\n".join(lines)
