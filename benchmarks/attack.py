@@ -14,14 +14,20 @@ import numpy as np
 import scipy.sparse as sp
 
 import lipopt
-from lipopt.data import check_labels, check_points, read_labels, read_points
-from lipopt.lower import jacobians, slopes_at
-from lipopt.records import read_rows
+from lipopt.batch.results_file import read_rows
+from lipopt.lower.gradients import jacobians, slopes_at
+from lipopt.readers.points import check_labels, check_points, read_labels, read_points
 
 STEPS = 20
 
 
-def surviving(network: lipopt.Network, x: np.ndarray, labels: np.ndarray, radius: float, clip: tuple[float, float]) -> np.ndarray:
+def surviving(
+    network: lipopt.Network,
+    x: np.ndarray,
+    labels: np.ndarray,
+    radius: float,
+    clip: tuple[float, float],
+) -> np.ndarray:
     """Whether each point keeps its class under ascent on every margin in turn, with steps of falling size."""
     everything, columns = sp.csr_array(sp.eye_array(network.output_size)), np.arange(len(x))
     low, high = np.maximum(x - radius, clip[0]), np.minimum(x + radius, clip[1])
@@ -55,9 +61,16 @@ def main() -> None:
     for row in read_rows(options.results):
         certified[row.radius][row.point].append(row.certified is True)
     for radius, margins in sorted(certified.items()):
-        proved = np.array([len(margins[k]) == network.output_size - 1 and all(margins[k]) for k in range(start, stop)])
+        proved = np.array(
+            [
+                len(margins[k]) == network.output_size - 1 and all(margins[k])
+                for k in range(start, stop)
+            ]
+        )
         kept = surviving(network, points[start:stop], labels[start:stop], radius, (low, high))
-        print(f"radius {radius}: {proved.sum()} certified, {kept.sum()} survive, {(proved & ~kept).sum()} certified but fall")
+        print(
+            f"radius {radius}: {proved.sum()} certified, {kept.sum()} survive, {(proved & ~kept).sum()} certified but fall"
+        )
 
 
 if __name__ == "__main__":

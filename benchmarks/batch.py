@@ -17,24 +17,28 @@ from typing import Any, ClassVar
 import numpy as np
 
 import lipopt
-from lipopt.baselines import PathSum
-from lipopt.batch import METHOD, local_bounds
-from lipopt.demo import digits, example
-from lipopt.domain import Ball
-from lipopt.local import Ask, Row, answers
-from lipopt.methods import Task, UpperBound
-from lipopt.presolve import presolve, split_rows
-from lipopt.problem import derivative_problem, output_matrix, slope_ranges
-from lipopt.sdp import SDP
-from lipopt.threads import one_blas_thread
+from lipopt.batch.answers import answers
+from lipopt.batch.rows import Ask, Point, Row
+from lipopt.batch.run import METHOD, local_bounds
+from lipopt.examples import digits, example
+from lipopt.methods.baselines import PathSum
+from lipopt.methods.sdp.method import SDP
+from lipopt.model.domain import Ball
+from lipopt.numerics.blas import one_blas_thread
+from lipopt.problem.question import Question, pose
+from lipopt.problem.task import Task, UpperBound
 
 
-def solve(network: lipopt.Network, asks: Sequence[Ask], points: Iterable[Any], labels: Iterable[Any]) -> tuple[float, list[Row]]:
+def solve(
+    network: lipopt.Network, asks: Sequence[Ask], points: Iterable[Any], labels: Iterable[Any]
+) -> tuple[float, list[Row]]:
     """CPU seconds a row, and the rows."""
     start = time.process_time()
     with one_blas_thread():
         cases = itertools.product(enumerate(zip(points, labels, strict=True)), asks)
-        rows = [row for (k, (x, y)), ask in cases for row in answers(network, ask, [(k, x, int(y))])]
+        rows: list[Row] = []
+        for (k, (x, y)), ask in cases:
+            rows += answers(network, ask, [Point(k, x, int(y))])
     return (time.process_time() - start) / len(rows), rows
 
 
@@ -47,11 +51,17 @@ def sharing() -> None:
         for name, ask in (("sdp", constants), ("path-sum", replace(constants, method=PathSum()))):
             together, _ = solve(network, [ask], *points)
             alone, _ = solve(network, [replace(ask, output=k) for k in range(10)], *points)
-            print(f"radius {radius}, {name}: shared {together:.3f} s a problem, alone {alone:.3f}, ratio {alone / together:.2f}")
+            print(
+                f"radius {radius}, {name}: shared {together:.3f} s a problem, alone {alone:.3f}, ratio {alone / together:.2f}"
+            )
     points, radii = (images, labels), (0.005, 0.01, 0.02)
     shared = Ask(radii, Counting(gap=METHOD.gap), margins="all", clip=(0.0, 1.0), certify=True)
     alone = [replace(shared, radii=(radius,), method=Alone(gap=METHOD.gap)) for radius in radii]
-    ways = {"all constants": [replace(shared, certify=False)], "to certify, one by one": alone, "to certify, shared": [shared]}
+    ways = {
+        "all constants": [replace(shared, certify=False)],
+        "to certify, one by one": alone,
+        "to certify, shared": [shared],
+    }
     for name, asks in ways.items():
         Counting.searches = 0
         seconds, rows = solve(network, asks, *points)
@@ -87,18 +97,27 @@ def random_network(width: int, depth: int) -> lipopt.Network:
     """ReLU, 100 inputs, 4 outputs."""
     rng = np.random.default_rng(0)
     sizes = [100, *[width] * depth, 4]
-    return lipopt.load([rng.normal(size=(b, a)) * np.sqrt(2 / a) for a, b in itertools.pairwise(sizes)])
+    return lipopt.load(
+        [rng.normal(size=(b, a)) * np.sqrt(2 / a) for a, b in itertools.pairwise(sizes)]
+    )
 
 
 def cost() -> None:
     """Random ReLU networks of 100 inputs: CPU seconds a problem, by width, depth and radius."""
     cases = [(width, 2, 0.05) for width in (50, 100, 200, 400)]
-    cases += [(100, depth, 0.05) for depth in (4, 6, 8)] + [(100, 2, radius) for radius in (0.005, 0.02, 0.1, 0.5)]
+    cases += [(100, depth, 0.05) for depth in (4, 6, 8)] + [
+        (100, 2, radius) for radius in (0.005, 0.02, 0.1, 0.5)
+    ]
     for width, depth, radius in cases:
         points = np.random.default_rng(1).uniform(size=(2, 100))
-        seconds, rows = solve(random_network(width, depth), [Ask((radius,), METHOD)], points, [0, 0])
+        seconds, rows = solve(
+            random_network(width, depth), [Ask((radius,), METHOD)], points, [0, 0]
+        )
         gap = np.median([row.upper / row.pop_lower - 1 for row in rows])
-        print(f"{depth} x {width}, radius {radius}: {seconds:.3f} s a problem, median gap {gap:.1%}", flush=True)
+        print(
+            f"{depth} x {width}, radius {radius}: {seconds:.3f} s a problem, median gap {gap:.1%}",
+            flush=True,
+        )
 
 
 def workers() -> None:
@@ -110,7 +129,8 @@ def workers() -> None:
         rows = local_bounds(network, points, 0.05, jobs=jobs)
         seconds[jobs] = time.perf_counter() - start
         print(
-            f"{jobs} workers: {len(rows)} problems in {seconds[jobs]:.1f} s, {len(rows) / seconds[jobs]:.2f} a second", flush=True
+            f"{jobs} workers: {len(rows)} problems in {seconds[jobs]:.1f} s, {len(rows) / seconds[jobs]:.2f} a second",
+            flush=True,
         )
     print(f"ratio {seconds[1] / seconds[2]:.2f}")
 
@@ -118,17 +138,20 @@ def workers() -> None:
 def device(name: str) -> None:
     """320 problems (16 digits x 2 radii x 10 outputs, the pruned MNIST network): their SDPs one by one, and as batches."""
     network, (images, _) = example("pruned"), digits()
-    outputs = output_matrix(network, "all", None)
     balls = [Ball(x, radius, (0.0, 1.0)) for x in images[:16] for radius in (0.01, 0.05)]
-    whole = [presolve(derivative_problem(network, slope_ranges(network, ball), "linf", outputs)) for ball in balls]
-    tasks = [Task(problem, problem) for ball in whole for problem in split_rows(ball)]
+    tasks = []
+    for ball in balls:
+        posed = pose(network, Question.about(network, output="all", domain=ball))
+        tasks += [Task(problem, problem) for _, problem in posed.rows]
     sdp = replace(METHOD, device=name)
     sdp.together(tasks[:2])  # starts the device
     ways: dict[str, Callable[[], Sequence[UpperBound | Row]]] = {
         "no device": lambda: [METHOD(task) for task in tasks],
         f"{name}, one by one": lambda: [sdp(task) for task in tasks],
         f"{name}, batches": lambda: sdp.together(tasks),
-        f"{name}, all of `lipopt local`": lambda: local_bounds(network, images[:16], (0.01, 0.05), clip=(0, 1), method=sdp),
+        f"{name}, all of `lipopt local`": lambda: local_bounds(
+            network, images[:16], (0.01, 0.05), clip=(0, 1), method=sdp
+        ),
     }
     for way, solve_all in ways.items():
         start = time.perf_counter()
@@ -144,4 +167,9 @@ if __name__ == "__main__":
     parser.add_argument("what", choices=["sharing", "cost", "workers", "device"])
     parser.add_argument("--device", default="cuda", help="torch device")
     options = parser.parse_args()
-    {"sharing": sharing, "cost": cost, "workers": workers, "device": lambda: device(options.device)}[options.what]()
+    {
+        "sharing": sharing,
+        "cost": cost,
+        "workers": workers,
+        "device": lambda: device(options.device),
+    }[options.what]()

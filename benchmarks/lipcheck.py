@@ -16,13 +16,14 @@ from pathlib import Path
 import numpy as np
 
 import lipopt
-from lipopt.certificate import Certificate, certify
-from lipopt.krivine import LiPopt
-from lipopt.methods import Method, Task
-from lipopt.network import Network
-from lipopt.presolve import presolve
-from lipopt.problem import derivative_problem, output_matrix, slope_ranges
-from lipopt.sdp import SDP
+from lipopt.certificates.certificate import Certificate
+from lipopt.certificates.write import certify
+from lipopt.methods.lp.method import LiPopt
+from lipopt.methods.registry import Method
+from lipopt.methods.sdp.method import SDP
+from lipopt.model.network import Network
+from lipopt.problem.question import Question, pose
+from lipopt.problem.task import Budget, Task
 
 SOURCE = Path(lipopt.__file__).parents[1]
 
@@ -36,27 +37,39 @@ def deep_network() -> Network:
 
 
 def make(network: Network, method: Method, output: int, domain: lipopt.Ball | None) -> Certificate:
-    outputs = output_matrix(network, output, None)
-    raw = derivative_problem(network, slope_ranges(network, domain), "linf", outputs)
-    task = Task(raw, presolve(raw), time.monotonic() + 20)
-    return certify(network, outputs, domain, [task], [method(task)])
+    posed = pose(network, Question.about(network, output=output, domain=domain))
+    task = Task(posed.raw, posed.problem, Budget.of(20))
+    return certify(posed, [task], [method(task)])
 
 
 def measure(network: Path, certificate: Path, plain: bool) -> tuple[str, dict[str, float]]:
     """The verdict and what it took; `plain`: in a clean interpreter, without python-flint."""
-    command = [sys.executable, *(["-I", "-S"] if plain else []), str(SOURCE / "lipcheck"), str(network), str(certificate)]
+    command = [
+        sys.executable,
+        *(["-I", "-S"] if plain else []),
+        str(SOURCE / "lipcheck"),
+        str(network),
+        str(certificate),
+    ]
     start = time.perf_counter()
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None
     verdict = process.stdout.read().split(":")[0]
     _, _, usage = os.wait4(process.pid, 0)
     seconds, processor = time.perf_counter() - start, usage.ru_utime + usage.ru_stime
-    return verdict, {"seconds": round(seconds, 1), "processor": round(processor, 1), "megabytes": usage.ru_maxrss // 1024}
+    return verdict, {
+        "seconds": round(seconds, 1),
+        "processor": round(processor, 1),
+        "megabytes": usage.ru_maxrss // 1024,
+    }
 
 
 def main() -> None:
-    dense, pruned = (lipopt.load(SOURCE / "lipopt" / "data" / f"{name}.safetensors") for name in ("dense", "pruned"))
-    image = np.load(SOURCE / "lipopt" / "data" / "digits.npz")["images"][0].astype(float)
+    dense, pruned = (
+        lipopt.load(SOURCE / "lipopt" / "examples" / f"{name}.safetensors")
+        for name in ("dense", "pruned")
+    )
+    image = np.load(SOURCE / "lipopt" / "examples" / "digits.npz")["images"][0].astype(float)
     cases = {
         "LP, 784-300-100-10 pruned, degree 3": (pruned, LiPopt(3), 8, None),
         "SDP, 784-300-100-10": (dense, SDP(), 8, None),
@@ -69,12 +82,22 @@ def main() -> None:
             certificate = make(network, method, output, domain)
             network.save(paths[0])
             certificate.save(paths[1])
-            sets = [line.split() for line in certificate.text.splitlines() if line.startswith("set ")]
-            about = {"case": name, "bound": certificate.bound, "loss": certificate.loss, "bytes": len(certificate.text)}
+            sets = [
+                line.split() for line in certificate.text.splitlines() if line.startswith("set ")
+            ]
+            about = {
+                "case": name,
+                "bound": certificate.bound,
+                "loss": certificate.loss,
+                "bytes": len(certificate.text),
+            }
             about["products"] = sum(len(tokens) - 2 - int(tokens[1]) for tokens in sets)
             for plain in (False, True):
                 verdict, took = measure(*paths, plain)
-                about["standard library" if plain else "as installed"] = {"verdict": verdict, **took}
+                about["standard library" if plain else "as installed"] = {
+                    "verdict": verdict,
+                    **took,
+                }
             print(json.dumps(about), flush=True)
 
 

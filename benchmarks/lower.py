@@ -33,7 +33,9 @@ def main() -> None:
     samples = parser.parse_args().samples
     for sizes in ((784, 256, 256, 10), (784, 300, 100, 10)):
         torch.manual_seed(0)
-        layers = [m for a, b in itertools.pairwise(sizes) for m in (nn.Linear(a, b), nn.ReLU())][:-1]
+        layers = [m for a, b in itertools.pairwise(sizes) for m in (nn.Linear(a, b), nn.ReLU())][
+            :-1
+        ]
         module = nn.Sequential(*layers).double()
         network = lipopt.load(module)
         start = time.perf_counter()

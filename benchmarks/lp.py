@@ -14,22 +14,21 @@ from __future__ import annotations
 import resource
 import sys
 import time
-from importlib.resources import files
 from pathlib import Path
 
 import numpy as np
 
-sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
+sys.path.insert(0, str(Path(__file__).parent.parent / "tests" / "support"))
 from lp_networks import problem_of, random_network
 
-from lipopt.krivine import Family, LiPopt, certified_bound
-from lipopt.methods import Task
-from lipopt.polynomial import norm_gradient, sources
-from lipopt.presolve import presolve
-from lipopt.problem import derivative_problem, output_matrix, slope_ranges
-from lipopt.readers import load
+from lipopt.examples import example
+from lipopt.methods.lp.krivine import Family, certified_bound
+from lipopt.methods.lp.method import LiPopt
+from lipopt.methods.lp.polynomial import norm_gradient, sources
+from lipopt.methods.lp.sparsity import all_sets, cliques, maximal_sets, pad
+from lipopt.problem.question import Question, pose
+from lipopt.problem.task import Budget, Task
 from lipopt.solvers import consensus, highs
-from lipopt.sparsity import all_sets, cliques, maximal_sets, pad
 
 LIMIT = 60.0  # seconds a case may take
 PUBLISHED = (4.6849, 3.6735, 3.8764, 4.3272, 4.4662)
@@ -37,7 +36,10 @@ COLUMNS = ("sets", "seconds", "CPU seconds", "assembly", "peak GB")
 
 
 def row(*cells):
-    print("| " + " | ".join(f"{c:.4f}" if isinstance(c, float) else str(c) for c in cells) + " |", flush=True)
+    print(
+        "| " + " | ".join(f"{c:.4f}" if isinstance(c, float) else str(c) for c in cells) + " |",
+        flush=True,
+    )
 
 
 def header(*names):
@@ -48,7 +50,7 @@ def header(*names):
 def measure(label, problem, degree, pattern, *more, tolerance=1e-5):
     """One row: the bound of a problem and what it took."""
     wall, cpu = time.perf_counter(), time.process_time()
-    found = LiPopt(degree, pattern, tolerance=tolerance)(Task(problem, problem, deadline=time.monotonic() + LIMIT))
+    found = LiPopt(degree, pattern, tolerance=tolerance)(Task(problem, problem, Budget.of(LIMIT)))
     wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
     share = f"{100 * found.details['seconds']['assembly'] / wall:.0f} %"
     memory = f"{resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20:.2f}"
@@ -73,7 +75,12 @@ def two():
         for s in (5, 10, 20):
             if s <= n:
                 for degree in (3, 4):
-                    measure(f"{n}x{n}x10, {s}", problem_of(random_network([n, n, 10, 1], s)), degree, "input")
+                    measure(
+                        f"{n}x{n}x10, {s}",
+                        problem_of(random_network([n, n, 10, 1], s)),
+                        degree,
+                        "input",
+                    )
 
 
 def public_network(n, s, seed):
@@ -90,15 +97,21 @@ def public_network(n, s, seed):
 def public():
     header("n = s = 80", "k", "pattern", "bound", "published", *COLUMNS)
     for seed, published in enumerate(PUBLISHED):
-        measure(f"seed {seed}", problem_of(public_network(80, 80, seed)), 3, "input", published, tolerance=1e-6)
+        measure(
+            f"seed {seed}",
+            problem_of(public_network(80, 80, seed)),
+            3,
+            "input",
+            published,
+            tolerance=1e-6,
+        )
 
 
 def mnist():
     header("pruned MNIST network", "k", "pattern", "bound", *COLUMNS)
-    network = load(str(files("lipopt") / "data" / "pruned.safetensors"))
-    ranges = slope_ranges(network, None)
+    network = example("pruned")
     for output in (8, 0):
-        problem = presolve(derivative_problem(network, ranges, "linf", output_matrix(network, output, None)))
+        problem = pose(network, Question.about(network, output=output)).problem
         for pattern in ("paths", "input"):
             measure(f"class {output}", problem, 3, pattern)
 
@@ -116,28 +129,43 @@ def solvers():
     for name, sizes, s, degree, pattern in cases:
         problem = problem_of(random_network(sizes, s))
         polynomial = norm_gradient(problem)
-        sets = np.concatenate([all_sets(cliques(sources(problem), pattern), degree), pad(polynomial.monomials, degree)])
+        sets = np.concatenate(
+            [
+                all_sets(cliques(sources(problem), pattern), degree),
+                pad(polynomial.monomials, degree),
+            ]
+        )
         family = Family.of(maximal_sets(sets, polynomial.variables), polynomial.variables)
         for solver in ("simplex", "ipx", "hipo", "pdlp", "hipdlp", "consensus"):
             for form in ("both",) if solver == "consensus" else ("moments", "multipliers"):
                 if solver == "simplex" and family.index.size > 30_000:
                     continue
                 wall, cpu = time.perf_counter(), time.process_time()
-                bound = by_consensus(family, polynomial) if form == "both" else by_highs(family, polynomial, solver, form)
+                bound = (
+                    by_consensus(family, polynomial)
+                    if form == "both"
+                    else by_highs(family, polynomial, solver, form)
+                )
                 seconds = f"{time.perf_counter() - wall:.2f}", f"{time.process_time() - cpu:.2f}"
-                row(f"{name}, {degree}, {pattern}", family.index.size, solver, form, bound, *seconds)
+                row(
+                    f"{name}, {degree}, {pattern}", family.index.size, solver, form, bound, *seconds
+                )
 
 
 def by_highs(family, polynomial, solver, form):
     matrix, p = family.matrix(), family.coefficients(polynomial)
     constant = matrix[:, [0]].toarray().ravel()
-    _, c, _ = highs.solve(matrix[:, 1:], -constant, p[1:], solver=solver, form=form, tolerance=1e-5, seconds=LIMIT)
+    _, c, _ = highs.solve(
+        matrix[:, 1:], -constant, p[1:], solver=solver, form=form, tolerance=1e-5, seconds=LIMIT
+    )
     return certified_bound(family, polynomial, c.reshape(family.index.shape))
 
 
 def by_consensus(family, polynomial):
     moments = consensus.Moments(family.index, len(family.keys))
-    objective = moments.gather(family.at_vertices(family.coefficients(polynomial))) / len(family.index)
+    objective = moments.gather(family.at_vertices(family.coefficients(polynomial))) / len(
+        family.index
+    )
     found = consensus.solve(moments, objective, tolerance=1e-5, iterations=20_000)
     multipliers = np.where(family.index < 0, 0.0, found.potentials.max(axis=0) - found.potentials)
     return certified_bound(family, polynomial, multipliers)

@@ -17,10 +17,10 @@ import numpy as np
 import scipy.sparse as sp
 from scipy.optimize import linprog
 
-sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
+sys.path.insert(0, str(Path(__file__).parent.parent / "tests" / "support"))
 from lp_networks import problem_of, random_network
 
-from lipopt.lower import enumerate_pop
+from lipopt.lower.pop import enumerate_pop
 
 
 def multiply(a, b):
@@ -33,19 +33,25 @@ def multiply(a, b):
 def krivine(p, inputs, neurons, degree, ball):
     """lambda, for a polynomial as a dictionary from tuples of variables (inputs first) to coefficients."""
     factors = [{(): 1.0, (j,): sign} for j in range(inputs) for sign in (1.0, -1.0)]
-    factors += [f for a in range(inputs, inputs + neurons) for f in ({(a,): 1.0}, {(): 1.0, (a,): -1.0})]
+    factors += [
+        f for a in range(inputs, inputs + neurons) for f in ({(a,): 1.0}, {(): 1.0, (a,): -1.0})
+    ]
     outside = {(): 1.0} | {(j, j): -1.0 for j in range(inputs)}
     starts = [({(): 1.0}, degree)] + [(outside, degree - 2)] * ball
     products = []
     for start, left in starts:
-        for chosen in itertools.chain.from_iterable(itertools.combinations_with_replacement(factors, r) for r in range(left + 1)):
+        for chosen in itertools.chain.from_iterable(
+            itertools.combinations_with_replacement(factors, r) for r in range(left + 1)
+        ):
             product = start
             for factor in chosen:
                 product = multiply(product, factor)
             products.append(product)
     monomials = sorted({m for h in products for m in h} | set(p))
     place = {m: i for i, m in enumerate(monomials)}
-    entries = [(place[m], column, value) for column, h in enumerate(products) for m, value in h.items()]
+    entries = [
+        (place[m], column, value) for column, h in enumerate(products) for m, value in h.items()
+    ]
     rows, columns, values = (np.array(part) for part in zip(*entries, strict=True))
     matrix = sp.csr_array((values, (rows, columns)), (len(monomials), len(products)))
     right = np.array([-p.get(m, 0.0) for m in monomials])
@@ -58,15 +64,21 @@ def polynomial(weights):
     if len(weights) == 1:
         return {(j,): w for j, w in enumerate(weights[0][0])}
     n = weights[0].shape[1]
-    return {(j, n + a): weights[1][0, a] * weights[0][a, j] for a, j in np.ndindex(weights[0].shape)}
+    return {
+        (j, n + a): weights[1][0, a] * weights[0][a, j] for a, j in np.ndindex(weights[0].shape)
+    }
 
 
 if __name__ == "__main__":
-    print("| network | k | l2 optimum | LP with the ball | LP without (l_inf) |\n| --- | --- | --- | --- | --- |")
+    print(
+        "| network | k | l2 optimum | LP with the ball | LP without (l_inf) |\n| --- | --- | --- | --- | --- |"
+    )
     cases = [([np.ones((1, n))], 0, f"linear, {n} equal weights") for n in (4, 9, 16)]
     cases += [(random_network([n, 3, 1]), 3, f"{n}x3, dense") for n in (2, 4, 6)]
     for weights, neurons, name in cases:
         n, degree = weights[0].shape[1], len(weights) + 1
         bounds = [krivine(polynomial(weights), n, neurons, degree, ball) for ball in (True, False)]
         optimum = enumerate_pop(problem_of(weights, "l2"))
-        print(f"| {name} | {degree} | {optimum:.4f} | {bounds[0]:.4f} | {bounds[1]:.4f} |", flush=True)
+        print(
+            f"| {name} | {degree} | {optimum:.4f} | {bounds[0]:.4f} | {bounds[1]:.4f} |", flush=True
+        )

@@ -96,7 +96,14 @@ def row(name: str, path: Path, module: nn.Module | None, shape: tuple[int, ...])
 
 def main() -> None:
     table = Table(title="seconds")
-    for heading in ("model", "neurons", "onnxruntime, one run", "read", "read and compare", "ratio"):
+    for heading in (
+        "model",
+        "neurons",
+        "onnxruntime, one run",
+        "read",
+        "read and compare",
+        "ratio",
+    ):
         table.add_column(heading)
     table.add_column("as a torch module, compared")
     with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings():

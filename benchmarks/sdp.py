@@ -19,19 +19,29 @@ from pathlib import Path
 
 import numpy as np
 
-from lipopt.backend import backend
-from lipopt.methods import Task, UpperBound
-from lipopt.problem import DerivativeProblem, Layer
-from lipopt.sdp import POWER, SDP
-from lipopt.vector_network import VectorNetwork
+from lipopt.methods.sdp.backend import backend
+from lipopt.methods.sdp.method import SDP
+from lipopt.methods.sdp.search import MAX_POWER_ITERATIONS
+from lipopt.methods.sdp.vector_network import VectorNetwork
+from lipopt.problem.derivative import DerivativeProblem, Layer
+from lipopt.problem.task import Budget, Task, UpperBound
 
-SOLVED = [(10, 20, 20, 1), (40, 40, 1), (50, 50, 50, 1), (80, 80, 1), (160, 160, 1)]  # by size of the matrix
+SOLVED = [
+    (10, 20, 20, 1),
+    (40, 40, 1),
+    (50, 50, 50, 1),
+    (80, 80, 1),
+    (160, 160, 1),
+]  # by size of the matrix
 
 
 def random_problem(sizes: Sequence[int], seed: int = 0) -> DerivativeProblem:
     rng = np.random.default_rng(seed)
     weights = [rng.standard_normal((b, a)) / np.sqrt(a) for a, b in pairwise(sizes)]
-    layers = tuple(Layer({i: w}, np.zeros(len(w)), np.ones(len(w)), i + 1, np.arange(len(w))) for i, w in enumerate(weights[:-1]))
+    layers = tuple(
+        Layer({i: w}, np.zeros(len(w)), np.ones(len(w)), i + 1, np.arange(len(w)))
+        for i, w in enumerate(weights[:-1])
+    )
     return DerivativeProblem("linf", sizes[0], layers, {len(layers): weights[-1]})
 
 
@@ -41,7 +51,10 @@ def timed(function: Callable[[], UpperBound | float]) -> tuple[UpperBound | floa
 
 
 def show(*cells: object) -> None:
-    print("| " + " | ".join(f"{c:.6g}" if isinstance(c, float) else str(c) for c in cells) + " |", flush=True)
+    print(
+        "| " + " | ".join(f"{c:.6g}" if isinstance(c, float) else str(c) for c in cells) + " |",
+        flush=True,
+    )
 
 
 def solve(sizes: Sequence[int], device: str | None = None, progress: bool = False) -> None:
@@ -53,10 +66,16 @@ def solve(sizes: Sequence[int], device: str | None = None, progress: bool = Fals
         if progress:
             print(f"{time.perf_counter() - start:7.2f} s  {message}", file=sys.stderr, flush=True)
 
-    found, seconds = timed(lambda: SDP(device=device)(Task(problem, problem, progress=report)))
+    found, seconds = timed(
+        lambda: SDP(device=device)(Task(problem, problem, Budget(progress=report)))
+    )
     assert isinstance(found, UpperBound)
     gap = found.value / found.details["primal"] - 1
-    name = "-".join(map(str, sizes)) if len(sizes) < 8 else f"{sizes[0]}, {len(sizes) - 2} hidden layers of {sizes[1]}"
+    name = (
+        "-".join(map(str, sizes))
+        if len(sizes) < 8
+        else f"{sizes[0]}, {len(sizes) - 2} hidden layers of {sizes[1]}"
+    )
     show(name, found.value, f"{gap:.0e}", found.pop_lower, f"{seconds:.2f}")
 
 
@@ -64,7 +83,9 @@ def compare_solvers(limit: float) -> None:
     show("network", "SDP()", "s", "Clarabel", "s", "SCS", "s")
     show(*["---"] * 7)
     late: set[str] = set()
-    SDP()(Task(random_problem((5, 5, 1)), random_problem((5, 5, 1))))  # imports are not what is measured
+    SDP()(
+        Task(random_problem((5, 5, 1)), random_problem((5, 5, 1)))
+    )  # imports are not what is measured
     for sizes in SOLVED:
         problem = random_problem(sizes)
         found, seconds = timed(lambda problem=problem: SDP()(Task(problem, problem)).value)
@@ -99,12 +120,19 @@ def scs_value(problem: DerivativeProblem, limit: float) -> float:
     left = sp.vstack([-sp.eye_array(len(cost)), -sp.hstack(columns)], format="csc")
     right = np.concatenate([np.zeros(len(cost)), scale * constant.toarray()[row, column]])
     data = {"A": sp.csc_matrix(left), "b": right, "c": cost}
-    solver = scs.SCS(data, {"l": len(cost), "s": [n]}, eps_abs=1e-5, eps_rel=1e-5, verbose=False, time_limit_secs=limit)
+    solver = scs.SCS(
+        data,
+        {"l": len(cost), "s": [n]},
+        eps_abs=1e-5,
+        eps_rel=1e-5,
+        verbose=False,
+        time_limit_secs=limit,
+    )
     return float(cost @ solver.solve()["x"])
 
 
 def _lmi(problem: DerivativeProblem):  # type: ignore[no-untyped-def]
-    sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
+    sys.path.insert(0, str(Path(__file__).parent.parent / "tests" / "support"))
     from conic import shor_lmi
 
     return shor_lmi(problem, list(range(problem.inputs)))
@@ -114,20 +142,33 @@ def raise_rank() -> None:
     """From where the ascent ends at a low rank, with twice the rank: L-BFGS iterations to the optimum, up to 1e-6."""
     show("network", "rank", "value there", "value of the SDP", "along eigenvectors", "with noise")
     show(*["---"] * 6)
-    for sizes, rank in (((50, 50, 1), 3), ((50, 50, 50, 1), 4), ((200, 200, 200, 1), 6), ((100, 100, 100, 100, 1), 4)):
-        network = VectorNetwork([random_problem(sizes)], backend(None))
+    for sizes, rank in (
+        ((50, 50, 1), 3),
+        ((50, 50, 50, 1), 4),
+        ((200, 200, 200, 1), 6),
+        ((100, 100, 100, 100, 1), 4),
+    ):
+        network = VectorNetwork.of([random_problem(sizes)], backend(None))
 
         def ascended(rank: int, network: VectorNetwork = network) -> tuple[np.ndarray, float]:
-            x = network.power(network.start(rank, 0), POWER)
+            x = network.power(network.start(rank, 0), MAX_POWER_ITERATIONS)
             x, _ = network.ascend(x, 500, lambda: False)
             return x, float(network.evaluate(x).values[0])
 
         (x, value), (_, best) = ascended(rank), ascended(60)
         noise = np.random.default_rng(0).standard_normal((sum(network.free), rank))
         old = x.reshape(-1, rank)
-        wide = np.hstack([old, 0.1 * np.linalg.norm(old, axis=1, keepdims=True) / np.sqrt(2 * rank) * noise]).reshape(-1)
+        wide = np.hstack(
+            [old, 0.1 * np.linalg.norm(old, axis=1, keepdims=True) / np.sqrt(2 * rank) * noise]
+        ).reshape(-1)
         starts = network.widen(x, rank, 0)[0], wide
-        show("-".join(map(str, sizes)), rank, value, best, *(_iterations(network, start, best * (1 - 1e-6)) for start in starts))
+        show(
+            "-".join(map(str, sizes)),
+            rank,
+            value,
+            best,
+            *(_iterations(network, start, best * (1 - 1e-6)) for start in starts),
+        )
 
 
 def _iterations(network: VectorNetwork, x: np.ndarray, value: float, most: int = 300) -> str:
@@ -141,12 +182,21 @@ def _iterations(network: VectorNetwork, x: np.ndarray, value: float, most: int =
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("table", choices=["solvers", "width", "depth", "rank", "network"])
-    parser.add_argument("sizes", nargs="?", default="784-300-100-1", help="of the network, for 'network'")
+    parser.add_argument(
+        "sizes", nargs="?", default="784-300-100-1", help="of the network, for 'network'"
+    )
     parser.add_argument("--device", help="a torch device, such as cuda")
     parser.add_argument("--limit", type=float, default=60.0, help="seconds for each conic solver")
-    parser.add_argument("--repeat", type=int, default=1, help="of 'network': the first run includes starting the device")
+    parser.add_argument(
+        "--repeat",
+        type=int,
+        default=1,
+        help="of 'network': the first run includes starting the device",
+    )
     arguments = parser.parse_args()
     if arguments.table == "solvers":
         compare_solvers(arguments.limit)

@@ -16,30 +16,36 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from lipopt import local
-from lipopt.backend import backend
-from lipopt.batch import METHOD
-from lipopt.demo import digits, example
-from lipopt.domain import Ball
-from lipopt.dual import Dual
-from lipopt.local import Ask, Memories, Question, answers, certified_radius
-from lipopt.methods import Task
-from lipopt.presolve import presolve, slopes_from_zero, split_rows
-from lipopt.problem import DerivativeProblem, derivative_problem, output_matrix, slope_ranges
-from lipopt.sdp import SDP
-from lipopt.threads import one_blas_thread
-from lipopt.vector_network import VectorNetwork
+import lipopt.batch.answers
+import lipopt.batch.radius
+from lipopt.batch.answers import answers
+from lipopt.batch.balls import Memories, new_memories
+from lipopt.batch.radius import certified_radius
+from lipopt.batch.rows import Ask, Point, Target
+from lipopt.batch.run import METHOD
+from lipopt.examples import digits, example
+from lipopt.methods.sdp.backend import backend
+from lipopt.methods.sdp.dual import Dual
+from lipopt.methods.sdp.method import SDP
+from lipopt.methods.sdp.vector_network import VectorNetwork
+from lipopt.model.domain import Ball
+from lipopt.model.norms import Norm
+from lipopt.numerics.blas import one_blas_thread
+from lipopt.problem.derivative import DerivativeProblem
+from lipopt.problem.presolve import slopes_from_zero, split_rows
+from lipopt.problem.question import Question, output_matrix, pose
+from lipopt.problem.task import Memory, Task
 
 RANK, GAP = 16, 1e-3
 
 
-def no_memory(questions: Sequence[Question]) -> Memories:
-    return {question: None for question in [*questions, None]}
+def no_memory(targets: Sequence[Target]) -> Memories:
+    return {target: None for target in [*targets, None]}
 
 
-def one_memory(questions: Sequence[Question]) -> Memories:
-    memory: dict[str, Any] = {}
-    return {question: memory for question in [*questions, None]}
+def one_memory(targets: Sequence[Target]) -> Memories:
+    memory = Memory()
+    return {target: memory for target in [*targets, None]}
 
 
 def counted(counts: Counter[str], name: str) -> Callable[..., Any]:
@@ -54,18 +60,27 @@ def counted(counts: Counter[str], name: str) -> Callable[..., Any]:
 
 def vectors() -> None:
     network, (images, labels) = example("pruned"), digits()
-    points = [(k, images[k], int(labels[k])) for k in range(5)]
+    points = [Point(k, images[k], int(labels[k])) for k in range(5)]
     ask = Ask((0.01, 0.015, 0.02), METHOD, margins="all", clip=(0.0, 1.0))
     jobs: dict[str, Callable[[], object]] = {
-        "certified radii": lambda: [certified_radius(network, x, label, clip=(0, 1), method=METHOD) for _, x, label in points],
+        "certified radii": lambda: [
+            certified_radius(network, x, label, clip=(0, 1), method=METHOD)
+            for _, x, label in points
+        ],
         "three radii": lambda: answers(network, ask, points),
     }
-    starts = {"random": no_memory, "the last radius": local._memories, "the last problem, mostly of another margin": one_memory}
+    starts = {
+        "random": no_memory,
+        "the last radius": new_memories,
+        "the last problem, mostly of another margin": one_memory,
+    }
     counts: Counter[str] = Counter()
     for name in ("evaluate", "ascend"):
         setattr(VectorNetwork, name, counted(counts, name))
     for job, run in jobs.items():
-        for name, local._memories in starts.items():
+        for name, memories in starts.items():
+            lipopt.batch.answers.new_memories = memories
+            lipopt.batch.radius.new_memories = memories
             counts.clear()
             start = time.process_time()
             run()
@@ -79,26 +94,33 @@ def problems() -> Iterator[DerivativeProblem]:
     network, (images, labels) = example("pruned"), digits()
     for x, label in zip(images[:3], labels[:3], strict=True):
         rows = [output_matrix(network, 0, (int(label), k)) for k in range(10) if k != label]
-        ranges = slope_ranges(network, Ball(x, 0.01, (0.0, 1.0)))
-        yield slopes_from_zero(presolve(derivative_problem(network, ranges, "linf", sp.csr_array(sp.vstack(rows)))))
+        ball = Ball(x, 0.01, (0.0, 1.0))
+        question = Question(Norm.LINF, sp.csr_array(sp.vstack(rows)), ball)
+        yield slopes_from_zero(pose(network, question).problem)
 
 
 def multipliers() -> None:
     ratios: dict[str, list[float]] = {"of another margin": [], "for all margins": []}
     for whole in problems():
-        margins, rows = split_rows(whole), Dual([whole], backend(None), every_row=True)
+        margins, rows = split_rows(whole), Dual.of([whole], backend(None), every_row=True)
         own = np.array([SDP(gap=GAP)(Task(problem, problem)).value for problem in margins])
         shared = SDP().every_row(Task(whole, whole), 1 / own) or []
-        ratios["for all margins"] += [bound.value / best for bound, best in zip(shared, own, strict=True)]
+        ratios["for all margins"] += [
+            bound.value / best for bound, best in zip(shared, own, strict=True)
+        ]
         first = replace(whole, objective={s: m[[0], :] for s, m in whole.objective.items()})
-        search = VectorNetwork([first], backend(None))
+        search = VectorNetwork.of([first], backend(None))
         state = search.evaluate(search.power(search.start(RANK, 0), 30))
-        (hint,) = Dual([first], backend(None)).fit(search.rows(state), search.vectors(state), np.array([GAP]))
+        (hint,) = Dual.of([first], backend(None)).fit(
+            search.rows(state), search.vectors(state), np.array([GAP])
+        )
         if hint is not None:
             ratios["of another margin"] += list((np.sqrt(rows.squares_of_rows(hint)) / own)[1:])
     for name, found in ratios.items():
         low, high, usual = np.min(found), np.max(found), np.median(found)
-        print(f"bounds by multipliers {name}: {low:.2f} to {high:.2f} times a margin's own, median {usual:.2f}")
+        print(
+            f"bounds by multipliers {name}: {low:.2f} to {high:.2f} times a margin's own, median {usual:.2f}"
+        )
 
 
 if __name__ == "__main__":

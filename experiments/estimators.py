@@ -10,7 +10,13 @@ import lipopt
 from .table import Cell
 
 LBS = "LBS"
-METHODS = {"UBP": "product", "Lip-SDP": "lip-sdp", "SDP": "sdp", "SDP (paper's)": "shor", "auto": "auto"}
+METHODS = {
+    "UBP": "product",
+    "Lip-SDP": "lip-sdp",
+    "SDP": "sdp",
+    "SDP (paper's)": "shor",
+    "auto": "auto",
+}
 ANSWER = ("lower", "pop_lower", "upper", "seconds", "status")
 FEW = 100  # samples beside an upper bound; LBS has a row of its own
 
@@ -20,13 +26,25 @@ def method(estimator: str) -> str:
     return METHODS.get(estimator) or re.sub("^LiPopt-", "lipopt-", estimator)
 
 
-def answer(network: lipopt.Network, estimator: str, samples: int, time_limit: float, **question: Any) -> Cell:
+def answer(
+    network: lipopt.Network, estimator: str, samples: int, time_limit: float, **question: Any
+) -> Cell:
     """What an estimator says. LBS has no upper bound, and what a method refuses has neither."""
     if estimator == LBS:
         low = lipopt.lower_bound(network, samples=samples, **question)
-        return dict(zip(ANSWER, (low.lower, low.pop_lower, "", low.seconds, "complete"), strict=True))
+        return dict(
+            zip(ANSWER, (low.lower, low.pop_lower, "", low.seconds, "complete"), strict=True)
+        )
     try:
-        found = lipopt.bound(network, method=method(estimator), samples=FEW, time_limit=time_limit, **question)
+        found = lipopt.bound(
+            network, method=method(estimator), samples=FEW, time_limit=time_limit, **question
+        )
     except lipopt.LipoptError as error:
         return dict(zip(ANSWER, ("", "", "", "", f"refused: {error}"), strict=True))
-    return dict(zip(ANSWER, (found.lower, found.pop_lower, found.upper, found.seconds, found.status), strict=True))
+    return dict(
+        zip(
+            ANSWER,
+            (found.lower, found.pop_lower, found.upper, found.seconds, found.status),
+            strict=True,
+        )
+    )

@@ -12,7 +12,7 @@ import numpy as np
 from matplotlib.axes import Axes
 
 import lipopt
-from lipopt.demo import LABEL, digits, example
+from lipopt.examples import LABEL, digits, example
 
 from .estimators import LBS, answer
 from .networks import random_network
@@ -23,8 +23,16 @@ ARCHITECTURE = {"full": "80x80x10", "quick": "40x40x10", "tiny": "6x6x5"}
 SPARSITY = 5
 NETWORKS = {"full": 15, "quick": 3, "tiny": 1}
 DIGITS = {"full": 10, "quick": 2, "tiny": 1}
-RADII = {"full": (0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0), "quick": (0.1, 1.0, 5.0), "tiny": (0.1, 1.0)}
-PIXEL_RADII = {"full": (0.001, 0.003, 0.01, 0.03, 0.1, 0.3), "quick": (0.003, 0.03), "tiny": (0.01,)}
+RADII = {
+    "full": (0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0),
+    "quick": (0.1, 1.0, 5.0),
+    "tiny": (0.1, 1.0),
+}
+PIXEL_RADII = {
+    "full": (0.001, 0.003, 0.01, 0.03, 0.1, 0.3),
+    "quick": (0.003, 0.03),
+    "tiny": (0.01,),
+}
 GLOBAL = "inf"  # the radius of the whole space
 ESTIMATORS = (LBS, "LiPopt-3", "SDP", "auto")
 GLOBAL_LINES = ("LiPopt-3", "SDP")
@@ -36,7 +44,13 @@ SECONDS = {"full": 20.0, "quick": 8.0, "tiny": 3.0}
 def run(setup: Setup) -> None:
     scale = setup.scale
     random: list[Cell] = [
-        {"architecture": ARCHITECTURE[scale], "sparsity": SPARSITY, "seed": seed, "radius": radius, "estimator": estimator}
+        {
+            "architecture": ARCHITECTURE[scale],
+            "sparsity": SPARSITY,
+            "seed": seed,
+            "radius": radius,
+            "estimator": estimator,
+        }
         for seed in range(NETWORKS[scale])
         for radius in (*RADII[scale], GLOBAL)
         for estimator in ESTIMATORS
@@ -47,8 +61,12 @@ def run(setup: Setup) -> None:
         for radius in (*PIXEL_RADII[scale], *([GLOBAL] if digit == 0 else []))
         for estimator in ESTIMATORS
     ]
-    networks = fill(setup, "local_random", random, partial(_measure_network, SAMPLES[scale], SECONDS[scale]))
-    images = fill(setup, "local_digits", pixels, partial(_measure_digit, PIXEL_SAMPLES[scale], SECONDS[scale]))
+    networks = fill(
+        setup, "local_random", random, partial(_measure_network, SAMPLES[scale], SECONDS[scale])
+    )
+    images = fill(
+        setup, "local_digits", pixels, partial(_measure_digit, PIXEL_SAMPLES[scale], SECONDS[scale])
+    )
     _draw(setup, networks, images)
 
 
@@ -62,14 +80,26 @@ def _measure_network(samples: int, seconds: float, cell: Cell) -> Cell:
 def _measure_digit(samples: int, seconds: float, cell: Cell) -> Cell:
     center = digits()[0][2 * cell["digit"]]
     domain = None if cell["radius"] == GLOBAL else lipopt.Ball(center, cell["radius"], clip=(0, 1))
-    return answer(example(cell["network"]), cell["estimator"], samples, seconds, output=LABEL, domain=domain)
+    return answer(
+        example(cell["network"]), cell["estimator"], samples, seconds, output=LABEL, domain=domain
+    )
 
 
 def _draw(setup: Setup, networks: Sequence[Row], images: Sequence[Row]) -> None:
     figure, axes = plt.subplots(1, 2, figsize=(10, 3.8), layout="constrained")
     count = len({row["seed"] for row in networks})
-    _panel(axes[0], networks, "seed", f"random networks {ARCHITECTURE[setup.scale]}, s = {SPARSITY}, {count} in all")
-    _panel(axes[1], images, "network", f"pruned MNIST network, test digits, {len({row['digit'] for row in images})} in all")
+    _panel(
+        axes[0],
+        networks,
+        "seed",
+        f"random networks {ARCHITECTURE[setup.scale]}, s = {SPARSITY}, {count} in all",
+    )
+    _panel(
+        axes[1],
+        images,
+        "network",
+        f"pruned MNIST network, test digits, {len({row['digit'] for row in images})} in all",
+    )
     axes[0].set_ylabel("bound / global SDP bound")
     legend_above(figure, axes)
     limited = sum(row["status"] == LIMITED for row in [*networks, *images])
@@ -86,7 +116,11 @@ def _draw(setup: Setup, networks: Sequence[Row], images: Sequence[Row]) -> None:
 def _panel(ax: Axes, rows: Sequence[Row], by: str, title: str) -> None:
     """Bounds relative to the global SDP bound of the row with the same `by`."""
     radii = sorted({float(row["radius"]) for row in rows} - {np.inf})
-    scale = {row[by]: float(row["upper"]) for row in rows if row["radius"] == GLOBAL and row["estimator"] == "SDP"}
+    scale = {
+        row[by]: float(row["upper"])
+        for row in rows
+        if row["radius"] == GLOBAL and row["estimator"] == "SDP"
+    }
     values: dict[tuple[str, float], list[float]] = defaultdict(list)
     for row in rows:
         text = row["lower" if row["estimator"] == LBS else "upper"]
@@ -96,10 +130,20 @@ def _panel(ax: Axes, rows: Sequence[Row], by: str, title: str) -> None:
         found = [values[estimator, radius] for radius in radii]
         low, middle, high = (np.array([f(v) for v in found]) for f in (min, mean, max))
         x = np.array(radii) * 1.04 ** (k - 1.5)  # side by side
-        ax.errorbar(x, middle, (middle - low, high - middle), label=estimator, elinewidth=0.8, capsize=2, **LOOK[estimator])
+        ax.errorbar(
+            x,
+            middle,
+            (middle - low, high - middle),
+            label=estimator,
+            elinewidth=0.8,
+            capsize=2,
+            **LOOK[estimator],
+        )
     for estimator in GLOBAL_LINES:
         look = {"color": LOOK[estimator]["color"], "linestyle": LOOK[estimator]["linestyle"]}
-        ax.axhline(mean(values[estimator, np.inf]), linewidth=0.8, label=f"{estimator}, global", **look)
+        ax.axhline(
+            mean(values[estimator, np.inf]), linewidth=0.8, label=f"{estimator}, global", **look
+        )
     ax.set(title=title, xscale="log", xlabel="radius of the ball")
     ax.set_ylim(bottom=0)
     ax.set_xticks(radii, [f"{radius:g}" for radius in radii])

@@ -21,7 +21,9 @@ def random_network(architecture: str, sparsity: int | str, seed: int) -> lipopt.
     for before, after in pairwise(sizes):
         w = rng.uniform(-1, 1, (after, before)) / sqrt(before)
         if sparsity != DENSE and after > 1:
-            rank = rng.random(w.shape).argsort(axis=0).argsort(axis=0)  # of the targets of every neuron, at random
+            rank = (
+                rng.random(w.shape).argsort(axis=0).argsort(axis=0)
+            )  # of the targets of every neuron, at random
             w[rank >= int(sparsity)] = 0.0
         weights.append(w)
     return lipopt.load(weights, activation="elu")

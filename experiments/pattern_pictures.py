@@ -10,9 +10,9 @@ from matplotlib.axes import Axes
 from matplotlib.patches import Polygon
 
 import lipopt
-from lipopt.polynomial import sources
-from lipopt.problem import derivative_problem, output_matrix, slope_ranges
-from lipopt.sparsity import cliques
+from lipopt.methods.lp.polynomial import sources
+from lipopt.methods.lp.sparsity import cliques
+from lipopt.problem.question import Question, pose
 
 from .networks import random_network
 from .style import BLUE, save
@@ -30,18 +30,24 @@ def run(setup: Setup) -> None:
 
 def sets_of(network: lipopt.Network, pattern: str) -> list[list[int]]:
     """The cliques of a pattern; variables are the inputs, then the hidden neurons layer by layer."""
-    problem = derivative_problem(network, slope_ranges(network, None), "linf", output_matrix(network, 0, None))
+    problem = pose(network, Question.about(network)).raw
     rows = cliques(sources(problem), pattern)
     return [sorted(int(v) for v in rows.indices[a:b]) for a, b in pairwise(rows.indptr)]
 
 
 def _depth_three(setup: Setup) -> None:
     network = random_network("x".join(map(str, SIZES)), 2, 3)
-    chosen = [("output", clique) for clique in sets_of(network, "output")[:3]] + [("input", sets_of(network, "input")[0])]
-    figure, axes = plt.subplots(1, len(chosen), figsize=(3 * len(chosen), 3.2), layout="constrained")
+    chosen = [("output", clique) for clique in sets_of(network, "output")[:3]] + [
+        ("input", sets_of(network, "input")[0])
+    ]
+    figure, axes = plt.subplots(
+        1, len(chosen), figsize=(3 * len(chosen), 3.2), layout="constrained"
+    )
     for ax, (pattern, clique) in zip(axes, chosen, strict=True):
         _draw_network(ax, network, set(clique))
-        ax.set_title(f"{pattern} pattern\n" + "{" + ", ".join(_name(v) for v in clique) + "}", fontsize=8)
+        ax.set_title(
+            f"{pattern} pattern\n" + "{" + ", ".join(_name(v) for v in clique) + "}", fontsize=8
+        )
     caption = (
         "Sparsity pattern of a network of depth three (figure 1). A set of the paper's pattern (9) is a neuron of the last "
         "hidden layer and all its ancestors (`output`, three of its sets). "
@@ -66,7 +72,9 @@ def _draw_network(ax: Axes, network: lipopt.Network, clique: set[int]) -> None:
             ends = first[k] + a, first[k + 1] + b
             inside = set(map(int, ends)) <= clique
             x, y = zip(*(place[e] for e in ends), strict=True)
-            ax.plot(x, y, color=BLUE if inside else PALE, linewidth=1.8 if inside else 0.7, zorder=1)
+            ax.plot(
+                x, y, color=BLUE if inside else PALE, linewidth=1.8 if inside else 0.7, zorder=1
+            )
     for v, (x, y) in place.items():
         inside = v in clique
         ax.scatter(x, y, s=230, color=BLUE if inside else "white", edgecolors="black", zorder=2)
@@ -95,7 +103,9 @@ def convolution(side: int) -> np.ndarray:
 
 
 def _pyramid(setup: Setup) -> None:
-    network = lipopt.load([convolution(GRIDS[0]), convolution(GRIDS[1]), np.ones((1, GRIDS[2] ** 2))])
+    network = lipopt.load(
+        [convolution(GRIDS[0]), convolution(GRIDS[1]), np.ones((1, GRIDS[2] ** 2))]
+    )
     clique = sets_of(network, "output")[5]
     figure, ax = plt.subplots(figsize=(6, 4.6), layout="constrained")
     first = np.cumsum([0, *(side**2 for side in GRIDS)])
@@ -105,7 +115,14 @@ def _pyramid(setup: Setup) -> None:
             row, column = divmod(cell, side)
             corners = [(row + i, column + j) for i, j in ((0, 0), (0, 1), (1, 1), (1, 0))]
             points = [_project(i - side / 2, j - side / 2, layer) for i, j in corners]
-            ax.add_patch(Polygon(points, facecolor=BLUE if cell in inside else "white", edgecolor="#555555", linewidth=0.7))
+            ax.add_patch(
+                Polygon(
+                    points,
+                    facecolor=BLUE if cell in inside else "white",
+                    edgecolor="#555555",
+                    linewidth=0.7,
+                )
+            )
         x, y = _project(0, side / 2, layer)
         ax.text(
             x + 0.5,

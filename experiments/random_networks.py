@@ -31,7 +31,9 @@ SAMPLES = {"full": 50_000, "quick": 5_000, "tiny": 200}
 SECONDS = {"full": 30.0, "quick": 4.0, "tiny": 5.0}
 POP = "POP lower bound"
 OFF_AXIS = "UBP"  # said in the caption
-Values = dict[tuple[str, str], dict[str, dict[str, float]]]  # by (architecture, sparsity), estimator, seed
+Values = dict[
+    tuple[str, str], dict[str, dict[str, float]]
+]  # by (architecture, sparsity), estimator, seed
 
 
 def run(setup: Setup) -> None:
@@ -43,15 +45,29 @@ def run(setup: Setup) -> None:
         for sparsity in levels[architecture]
         for estimator in estimators(architecture)
     ]
-    rows = fill(setup, "random", cells, partial(_measure, SAMPLES[setup.scale], SECONDS[setup.scale]))
+    rows = fill(
+        setup, "random", cells, partial(_measure, SAMPLES[setup.scale], SECONDS[setup.scale])
+    )
     for hidden in (1, 2):
-        draw(setup, [row for row in rows if depth(row["architecture"]) == hidden + 1], f"random_{hidden}hidden")
+        draw(
+            setup,
+            [row for row in rows if depth(row["architecture"]) == hidden + 1],
+            f"random_{hidden}hidden",
+        )
 
 
 def estimators(architecture: str) -> list[str]:
     """The paper's: both degrees, and its own SDP where products of slopes have to be lifted (for one layer it is ours)."""
     d = depth(architecture)
-    return [LBS, "UBP", "Lip-SDP", "SDP", *(["SDP (paper's)"] if d > 2 else []), f"LiPopt-{d}", f"LiPopt-{d + 1}"]
+    return [
+        LBS,
+        "UBP",
+        "Lip-SDP",
+        "SDP",
+        *(["SDP (paper's)"] if d > 2 else []),
+        f"LiPopt-{d}",
+        f"LiPopt-{d + 1}",
+    ]
 
 
 def _measure(samples: int, seconds: float, cell: Cell) -> Cell:
@@ -98,8 +114,12 @@ def draw(setup: Setup, rows: Sequence[Row], name: str) -> None:
 
 def _count(rows: Sequence[Row]) -> str:
     """The number of networks of a point, or the smallest and the largest."""
-    numbers = Counter((row["architecture"], row["sparsity"], row["estimator"]) for row in rows).values()
-    return str(max(numbers)) if min(numbers) == max(numbers) else f"{min(numbers)} to {max(numbers)}"
+    numbers = Counter(
+        (row["architecture"], row["sparsity"], row["estimator"]) for row in rows
+    ).values()
+    return (
+        str(max(numbers)) if min(numbers) == max(numbers) else f"{min(numbers)} to {max(numbers)}"
+    )
 
 
 def _bounds(rows: Sequence[Row]) -> Values:
@@ -119,13 +139,18 @@ def _column(rows: Sequence[Row], column: str) -> Values:
     result: Values = defaultdict(lambda: defaultdict(dict))
     for row in rows:
         if row[column]:
-            result[row["architecture"], row["sparsity"]][row["estimator"]][row["seed"]] = float(row[column])
+            result[row["architecture"], row["sparsity"]][row["estimator"]][row["seed"]] = float(
+                row[column]
+            )
     return result
 
 
 def _relative(values: Values) -> Values:
     return {
-        panel: {e: {seed: v / each[LBS][seed] - 1 for seed, v in found.items() if seed in each[LBS]} for e, found in each.items()}
+        panel: {
+            e: {seed: v / each[LBS][seed] - 1 for seed, v in found.items() if seed in each[LBS]}
+            for e, found in each.items()
+        }
         for panel, each in values.items()
     }
 
@@ -135,9 +160,23 @@ def _range(values: Values, estimator: str) -> str:
     return f"{min(means):.3g} to {max(means):.3g}"
 
 
-def _panels(setup: Setup, name: str, values: Values, shown: Sequence[str], label: str, caption: str, log: bool = False) -> None:
+def _panels(
+    setup: Setup,
+    name: str,
+    values: Values,
+    shown: Sequence[str],
+    label: str,
+    caption: str,
+    log: bool = False,
+) -> None:
     architectures = list(dict.fromkeys(architecture for architecture, _ in values))
-    figure, axes = plt.subplots(1, len(architectures), figsize=(3 * len(architectures), 3), layout="constrained", squeeze=False)
+    figure, axes = plt.subplots(
+        1,
+        len(architectures),
+        figsize=(3 * len(architectures), 3),
+        layout="constrained",
+        squeeze=False,
+    )
     for ax, architecture in zip(axes[0], architectures, strict=True):
         levels = [sparsity for a, sparsity in values if a == architecture]
         for k, estimator in enumerate(shown):
@@ -146,7 +185,9 @@ def _panels(setup: Setup, name: str, values: Values, shown: Sequence[str], label
                 x = np.array([x for x, v in enumerate(found) if v]) + 0.05 * (k - len(shown) / 2)
                 low, middle, high = (np.array([f(v) for v in found if v]) for f in (min, mean, max))
                 spread = middle - low, high - middle
-                ax.errorbar(x, middle, spread, label=estimator, elinewidth=0.8, capsize=2, **LOOK[estimator])
+                ax.errorbar(
+                    x, middle, spread, label=estimator, elinewidth=0.8, capsize=2, **LOOK[estimator]
+                )
         ax.set_title(architecture)
         ax.set_xticks(range(len(levels)), levels)
         ax.set_xlim(-0.5, len(levels) - 0.5)

@@ -8,9 +8,8 @@ import matplotlib.pyplot as plt
 import numpy as np
 
 import lipopt
-from lipopt.presolve import presolve
-from lipopt.problem import derivative_problem, output_matrix, slope_ranges
-from lipopt.sparsity import pattern_sizes
+from lipopt.methods.lp.sparsity import pattern_sizes
+from lipopt.problem.question import Question, pose
 
 from .networks import DENSE, random_network
 from .style import BLACK, BLUE, GREEN, ORANGE, PURPLE, legend_above, save
@@ -30,7 +29,10 @@ LOOK = {
 
 def run(setup: Setup) -> None:
     cells: list[Cell] = [
-        {"kind": kind, "width": width, "pattern": pattern} for kind in KINDS for width in WIDTHS[setup.scale] for pattern in LOOK
+        {"kind": kind, "width": width, "pattern": pattern}
+        for kind in KINDS
+        for width in WIDTHS[setup.scale]
+        for pattern in LOOK
     ]
     rows = fill(setup, "sizes", cells, _measure)
     _draw(setup, rows)
@@ -49,7 +51,7 @@ def network(kind: str, width: int) -> lipopt.Network:
 
 def _measure(cell: Cell) -> Cell:
     net = network(cell["kind"], cell["width"])
-    problem = presolve(derivative_problem(net, slope_ranges(net, None), "linf", output_matrix(net, 0, None)))
+    problem = pose(net, Question.about(net)).problem
     size = next(size for size in pattern_sizes(problem, DEGREE) if size.pattern == cell["pattern"])
     variables = 3 * cell["width"]
     return {
@@ -62,17 +64,40 @@ def _measure(cell: Cell) -> Cell:
 
 
 def _draw(setup: Setup, rows: list[Row]) -> None:
-    figure, axes = plt.subplots(1, len(KINDS), figsize=(4 * len(KINDS), 3.4), layout="constrained", sharey=True)
+    figure, axes = plt.subplots(
+        1, len(KINDS), figsize=(4 * len(KINDS), 3.4), layout="constrained", sharey=True
+    )
     for ax, kind in zip(axes, KINDS, strict=True):
-        here = sorted((row for row in rows if row["kind"] == kind), key=lambda row: int(row["width"]))
+        here = sorted(
+            (row for row in rows if row["kind"] == kind), key=lambda row: int(row["width"])
+        )
         for pattern, (color, marker, line) in LOOK.items():
             points = [row for row in here if row["pattern"] == pattern]
             x = [int(row["width"]) for row in points]
-            ax.plot(x, [int(row["products"]) for row in points], color=color, marker=marker, linestyle=line, label=pattern)
+            ax.plot(
+                x,
+                [int(row["products"]) for row in points],
+                color=color,
+                marker=marker,
+                linestyle=line,
+                label=pattern,
+            )
             if pattern == "output":
                 label = "output, the paper's count (10)"
-                ax.plot(x, [int(row["paper"]) for row in points], color=BLUE, linestyle=":", linewidth=1, label=label)
-        ax.set(title=kind, xscale="log", yscale="log", xlabel="width n of the input and of both hidden layers")
+                ax.plot(
+                    x,
+                    [int(row["paper"]) for row in points],
+                    color=BLUE,
+                    linestyle=":",
+                    linewidth=1,
+                    label=label,
+                )
+        ax.set(
+            title=kind,
+            xscale="log",
+            yscale="log",
+            xlabel="width n of the input and of both hidden layers",
+        )
         ax.set_xticks(x, x)
         ax.minorticks_off()
     axes[0].set_ylabel(f"products of degree {DEGREE}")

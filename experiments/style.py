@@ -15,7 +15,14 @@ from matplotlib.figure import Figure
 
 from .table import Setup
 
-BLACK, BLUE, ORANGE, GREEN, PURPLE, GRAY = "#000000", "#0060a8", "#d55e00", "#1b8a5a", "#8a4f9e", "#777777"
+BLACK, BLUE, ORANGE, GREEN, PURPLE, GRAY = (
+    "#000000",
+    "#0060a8",
+    "#d55e00",
+    "#1b8a5a",
+    "#8a4f9e",
+    "#777777",
+)
 LOOK: dict[str, dict[str, Any]] = {
     "LBS": {"color": BLACK, "marker": "v", "linestyle": ":"},
     "POP lower bound": {"color": GRAY, "marker": "^", "linestyle": ":"},
@@ -54,6 +61,16 @@ def save(figure: Figure, setup: Setup, name: str, caption: str) -> None:
 
 def legend_above(figure: Figure, axes: Any) -> None:
     """One legend for all panels, above them."""
-    found = {label: handle for ax in axes for handle, label in zip(*ax.get_legend_handles_labels(), strict=True)}
+    found = {
+        label: handle
+        for ax in axes
+        for handle, label in zip(*ax.get_legend_handles_labels(), strict=True)
+    }
     order = sorted(found, key=lambda label: list(LOOK).index(label) if label in LOOK else len(LOOK))
-    figure.legend([found[label] for label in order], order, loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=len(found))
+    figure.legend(
+        [found[label] for label in order],
+        order,
+        loc="lower center",
+        bbox_to_anchor=(0.5, 1.0),
+        ncols=len(found),
+    )

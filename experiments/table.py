@@ -45,7 +45,9 @@ def read(path: Path) -> list[Row]:
         return list(csv.DictReader(file))
 
 
-def fill(setup: Setup, name: str, cells: Sequence[Cell], measure: Callable[[Cell], Cell]) -> list[Row]:
+def fill(
+    setup: Setup, name: str, cells: Sequence[Cell], measure: Callable[[Cell], Cell]
+) -> list[Row]:
     """Measure the cells that the table `name` does not have yet, in the order given; the rows of all cells."""
     path = setup.folder / f"{name}.csv"
     if setup.retry:
@@ -53,7 +55,9 @@ def fill(setup: Setup, name: str, cells: Sequence[Cell], measure: Callable[[Cell
     wanted = {_key(cell, cell): cell for cell in cells}
     known = {_key(row, cells[0]) for row in read(path)}
     todo = [] if setup.draw_only else [cell for key, cell in wanted.items() if key not in known]
-    found = Parallel(n_jobs=setup.jobs, return_as="generator_unordered")(delayed(_row)(measure, cell) for cell in todo)
+    found = Parallel(n_jobs=setup.jobs, return_as="generator_unordered")(
+        delayed(_row)(measure, cell) for cell in todo
+    )
     with path.open("a", newline="", buffering=1) as file:
         for row in track(found, description=name, total=len(todo), console=Console(stderr=True)):
             writer = csv.DictWriter(file, list(row))

@@ -39,7 +39,9 @@ def find(name: str, folder: Path | None) -> Path:
     if folder is None:
         return Path(MNIST.fetch(name))
     if pooch.file_hash(str(folder / name)) != MNIST.registry[name]:
-        raise SystemExit(f"{folder / name} is not MNIST's file: its SHA-256 is not {MNIST.registry[name]}")
+        raise SystemExit(
+            f"{folder / name} is not MNIST's file: its SHA-256 is not {MNIST.registry[name]}"
+        )
     return folder / name
 
 
@@ -56,7 +58,9 @@ def accuracy(model: nn.Module, x: torch.Tensor, y: torch.Tensor) -> float:
         return (model(x).argmax(1) == y).double().mean().item()
 
 
-def train(model: nn.Sequential, x: torch.Tensor, y: torch.Tensor, masks: dict, epochs: int, rate: float) -> None:
+def train(
+    model: nn.Sequential, x: torch.Tensor, y: torch.Tensor, masks: dict, epochs: int, rate: float
+) -> None:
     optimizer = torch.optim.AdamW(model.parameters(), lr=rate, weight_decay=0.01)
     steps = epochs * (len(x) // 128)
     schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, rate, total_steps=steps)
@@ -91,13 +95,17 @@ def main(source: Path | None, target: Path) -> None:
     torch.manual_seed(0)
 
     def data(name: str) -> tuple[torch.Tensor, torch.Tensor]:
-        images = read_idx(find(f"{name}-images-idx3-ubyte.gz", source)).reshape(-1, 784) / np.float32(255)
+        images = read_idx(find(f"{name}-images-idx3-ubyte.gz", source)).reshape(
+            -1, 784
+        ) / np.float32(255)
         labels = read_idx(find(f"{name}-labels-idx1-ubyte.gz", source)).astype(np.int64)
         return torch.from_numpy(images), torch.from_numpy(labels)
 
     x, y = data("train")
     x_test, y_test = data("t10k")
-    model = nn.Sequential(nn.Linear(784, 300), nn.ELU(), nn.Linear(300, 100), nn.ELU(), nn.Linear(100, 10))
+    model = nn.Sequential(
+        nn.Linear(784, 300), nn.ELU(), nn.Linear(300, 100), nn.ELU(), nn.Linear(100, 10)
+    )
     train(model, x, y, {}, 12, 2e-3)
     right = model(x_test).argmax(1) == y_test
     print(f"dense: {accuracy(model, x_test, y_test):.4f}", flush=True)
@@ -116,7 +124,9 @@ def main(source: Path | None, target: Path) -> None:
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("output", type=Path)
     parser.add_argument("--data", type=Path)
     options = parser.parse_args()

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from datetime import date
 from functools import partial
 
-from lipopt.demo import LABEL, example
+from lipopt.examples import LABEL, example
 
 from .estimators import LBS, answer
 from .table import LIMITED, Cell, Row, Setup, fill
@@ -18,8 +18,12 @@ SECONDS = {"full": 300.0, "quick": 20.0, "tiny": 2.0}
 
 def run(setup: Setup) -> None:
     names = ("pruned",) if setup.scale == "tiny" else ("pruned", "dense")
-    cells: list[Cell] = [{"network": name, "estimator": estimator} for name in names for estimator in ESTIMATORS]
-    rows = fill(setup, "trained", cells, partial(_measure, SAMPLES[setup.scale], SECONDS[setup.scale]))
+    cells: list[Cell] = [
+        {"network": name, "estimator": estimator} for name in names for estimator in ESTIMATORS
+    ]
+    rows = fill(
+        setup, "trained", cells, partial(_measure, SAMPLES[setup.scale], SECONDS[setup.scale])
+    )
     (setup.folder / "trained.md").write_text(_table(setup, rows, names))
 
 
@@ -32,15 +36,31 @@ def _table(setup: Setup, rows: Sequence[Row], names: Sequence[str]) -> str:
     found = {(row["network"], row["estimator"]): row for row in rows}
     lines = ["| | " + " | ".join(f"{name}: bound | / POP lower | seconds" for name in names) + " |"]
     lines.append("|---" * (1 + 3 * len(names)) + "|")
-    best = {name: max(float(row["pop_lower"]) for row in rows if row["network"] == name and row["pop_lower"]) for name in names}
+    best = {
+        name: max(
+            float(row["pop_lower"]) for row in rows if row["network"] == name and row["pop_lower"]
+        )
+        for name in names
+    }
     lines.append(
         "| LBS | "
-        + " | ".join(f"{float(found[name, LBS]['lower']):.1f} | | " + _seconds(found[name, LBS]) for name in names)
+        + " | ".join(
+            f"{float(found[name, LBS]['lower']):.1f} | | " + _seconds(found[name, LBS])
+            for name in names
+        )
         + " |"
     )
-    lines.append("| lower bound on the POP | " + " | ".join(f"{best[name]:.1f} | | " for name in names) + " |")
+    lines.append(
+        "| lower bound on the POP | "
+        + " | ".join(f"{best[name]:.1f} | | " for name in names)
+        + " |"
+    )
     for estimator in ESTIMATORS[1:]:
-        lines.append(f"| {estimator} | " + " | ".join(_entry(found[name, estimator], best[name]) for name in names) + " |")
+        lines.append(
+            f"| {estimator} | "
+            + " | ".join(_entry(found[name, estimator], best[name]) for name in names)
+            + " |"
+        )
     return "\n".join([*lines, "", f"`{setup.command}`, {date.today()}", ""])
 
 

@@ -19,10 +19,16 @@ def run(setup: Setup) -> None:
         rows = read(path)
         if rows and set(ANSWER) <= set(rows[0]):
             found = violations(rows)
-            console.print(f"{path.name}: {len(questions(rows))} questions, {len(rows)} rows, {len(found)} wrong", highlight=False)
+            console.print(
+                f"{path.name}: {len(questions(rows))} questions, {len(rows)} rows, {len(found)} wrong",
+                highlight=False,
+            )
             wrong += [f"{path.name}: {text}" for text in found]
     count, found = certificates.violations(read(setup.folder / "random.csv"))
-    console.print(f"{count} certificates of random networks checked by lipcheck, {len(found)} wrong", highlight=False)
+    console.print(
+        f"{count} certificates of random networks checked by lipcheck, {len(found)} wrong",
+        highlight=False,
+    )
     wrong += found
     if wrong:
         raise SystemExit("\n".join(wrong))
@@ -41,7 +47,11 @@ def violations(rows: list[Row]) -> list[str]:
     """The questions whose answers contradict each other, in words."""
     result = []
     for question, answers in questions(rows).items():
-        lower, pop, upper = ([float(row[column]) for row in answers if row[column]] for column in ANSWER[:3])
+        lower, pop, upper = (
+            [float(row[column]) for row in answers if row[column]] for column in ANSWER[:3]
+        )
         if not max(lower, default=0.0) <= max(pop, default=0.0) <= min(upper, default=float("inf")):
-            result.append(f"{', '.join(question)}: {max(lower)} <= {max(pop)} <= {min(upper)} does not hold")
+            result.append(
+                f"{', '.join(question)}: {max(lower)} <= {max(pop)} <= {min(upper)} does not hold"
+            )
     return result

@@ -3,10 +3,14 @@ import sys
 import pytest
 from hypothesis import HealthCheck, settings
 
-from lipopt.cli import main
+from lipopt.cli.app import main
 
 settings.register_profile(
-    "lipopt", deadline=None, max_examples=100, suppress_health_check=[HealthCheck.too_slow], derandomize=True
+    "lipopt",
+    deadline=None,
+    max_examples=100,
+    suppress_health_check=[HealthCheck.too_slow],
+    derandomize=True,
 )
 settings.load_profile("lipopt")
 

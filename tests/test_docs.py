@@ -1,16 +1,48 @@
-"""The Python examples in the README and the docs run."""
+"""The documentation is true where a machine can tell: examples run, links and names lead somewhere."""
 
+from __future__ import annotations
+
+import ast
+import doctest
+import inspect
 import re
+import tomllib
+from dataclasses import fields, is_dataclass
+from functools import cache
+from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+import lipopt
+
 ROOT = Path(__file__).parent.parent
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
-EXAMPLES = [(page.name, code) for page in PAGES for code in re.findall(r"```python\n(.*?)```", page.read_text(), re.DOTALL)]
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+EXAMPLES = [
+    (page.name, code)
+    for page in PAGES
+    for code in re.findall(r"```python\n(.*?)```", page.read_text(), re.DOTALL)
+]
+page_by_page = pytest.mark.parametrize("page", PAGES, ids=[p.name for p in PAGES])
+
+# Where paths in the pages may start, and the folders by which they are known to be paths.
+PATH_ROOTS = (ROOT, ROOT / "src" / "lipopt")
+FOLDERS = sorted({p.name for root in PATH_ROOTS for p in root.iterdir() if p.is_dir()})
+PATH = re.compile(rf"(?<![\w./*-])(?:\.\./)?((?:{'|'.join(map(re.escape, FOLDERS))})/[\w./-]*\w/?)")
+DOTTED = re.compile(r"([A-Za-z_]\w*(?:\.[A-Za-z_]\w*)+)(?:\(.*\))?", re.DOTALL)
+# Dotted words that are no names of this project: other packages, files of the user, parts of files.
+FOREIGN = {"torch", "nn", "i", "step", "task"}
+USER_FILES = {"npy", "npz", "onnx", "gz", "cert", "safetensors"}
+
+# Public names whose docstrings explain every argument and have an example.
+DOCUMENTED = ["Ball", "Box", "Boxes", "LiPopt", "LowerBound", "Network", "Result", "SDP"]
+DOCUMENTED += ["Row", "bound", "certified_radius", "compare", "load", "local_bounds", "lower_bound"]
 
 
-@pytest.mark.parametrize(("page", "code"), EXAMPLES, ids=[f"{page}-{i}" for i, (page, _) in enumerate(EXAMPLES)])
+@pytest.mark.parametrize(
+    ("page", "code"), EXAMPLES, ids=[f"{page}-{i}" for i, (page, _) in enumerate(EXAMPLES)]
+)
 def test_example(page: str, code: str) -> None:
     exec(compile(code, page, "exec"), {})
 
@@ -19,7 +51,159 @@ def test_there_is_an_example_in_the_readme() -> None:
     assert any(page == "README.md" for page, _ in EXAMPLES)
 
 
-@pytest.mark.parametrize("page", PAGES, ids=[p.name for p in PAGES])
+@page_by_page
 def test_links_lead_somewhere(page: Path) -> None:
-    for target in re.findall(r"\]\((?!https?://)([^)#]+)", page.read_text()):
-        assert (page.parent / target).exists(), target
+    for target, anchor in re.findall(r"\]\((?!https?://)([^)#]*)(?:#([^)]+))?\)", page.read_text()):
+        place = page.parent / target if target else page
+        assert place.exists(), target
+        if anchor:
+            assert anchor in _anchors(place.read_text()), f"{target}#{anchor}"
+
+
+def _anchors(text: str) -> set[str]:
+    """The names by which the headings of a page are linked to."""
+    headings = re.findall(r"^#+ (.*)$", text, re.MULTILINE)
+    kept = [re.sub(r"[^\w\- ]", "", heading.lower()) for heading in headings]
+    return {heading.replace(" ", "-") for heading in kept}
+
+
+@page_by_page
+def test_paths_exist(page: Path) -> None:
+    """Everything in a page that looks like a path into the repository."""
+    outside_links = re.sub(r"\]\([^)]*\)", "]", page.read_text())
+    missing = [
+        path
+        for path in PATH.findall(outside_links)
+        if not any((root / path).exists() for root in PATH_ROOTS)
+    ]
+    assert not missing
+
+
+@page_by_page
+def test_names_exist(page: Path) -> None:
+    """Everything in a page that looks like a name in the code: `lipopt.load`, `methods.auto.Auto`, `Dual.fit`."""
+    text = re.sub(r"```.*?```", "", page.read_text(), flags=re.DOTALL)
+    quoted = [DOTTED.fullmatch(code) for code in re.findall(r"`([^`]+)`", text)]
+    names = {match.group(1) for match in quoted if match}
+    names |= set(re.findall(r"(?<![\w/])(?:lipopt|lipcheck)(?:\.[A-Za-z_]\w*)+", page.read_text()))
+    assert not [name for name in sorted(names) if not _is_foreign(name) and not _resolves(name)]
+
+
+def _is_foreign(name: str) -> bool:
+    first, *_, last = name.split(".")
+    return first in FOREIGN or last in USER_FILES
+
+
+def _resolves(name: str) -> bool:
+    """Whether a dotted name is a file, or leads from a module of lipopt or a class to an attribute."""
+    if any((root / name).is_file() for root in PATH_ROOTS) or name in _files():
+        return True
+    first, rest = name.split(".", 1)
+    starts: list[Any] = [import_module(module) for module in _classes().get(first, ())]
+    if any(_leads(getattr(start, first), rest) for start in starts):
+        return True
+    if first in ("lipopt", "lipcheck"):
+        return _leads(import_module(first), rest)
+    return _leads(lipopt, name)
+
+
+def _leads(start: Any, path: str) -> bool:
+    """Whether attributes lead from an object along a path; modules are imported on the way."""
+    for name in path.split("."):
+        if inspect.ismodule(start) and not hasattr(start, name):
+            try:
+                start = import_module(f"{start.__name__}.{name}")
+            except ImportError:
+                return False
+        elif hasattr(start, name):
+            start = getattr(start, name)
+        else:  # a field of a dataclass without a default is no attribute of the class
+            return is_dataclass(start) and name in {field.name for field in fields(start)}
+    return True
+
+
+@cache
+def _files() -> set[str]:
+    """The names of all source files: a page may say `dual.py` next to a link."""
+    return {path.name for path in (ROOT / "src").rglob("*.py")}
+
+
+@cache
+def _classes() -> dict[str, list[str]]:
+    """The classes of both packages, and the modules that define them."""
+    found: dict[str, list[str]] = {}
+    for path in sorted((ROOT / "src").rglob("*.py")):
+        module = ".".join(path.relative_to(ROOT / "src").with_suffix("").parts)
+        for node in ast.parse(path.read_text()).body:
+            if isinstance(node, ast.ClassDef):
+                found.setdefault(node.name, []).append(module.removesuffix(".__init__"))
+    return found
+
+
+@pytest.mark.parametrize("name", ["Dual.is_proved", "lipopt.nothing", "problem.DerivativeProblem"])
+def test_a_name_that_is_gone_is_noticed(name: str) -> None:
+    assert not _resolves(name)
+    assert not _is_foreign(name)
+
+
+@page_by_page
+def test_a_sentence_is_a_line(page: Path) -> None:
+    """No line of prose goes on after the end of a sentence; tables and code may."""
+    prose = re.sub(r"```.*?```", "", page.read_text(), flags=re.DOTALL)
+    lines = [line for line in prose.split("\n") if not line.startswith(("|", "    ", "!["))]
+    assert not [line for line in lines if re.search(r"[a-z)]{3}[.?!] [A-Z][a-z]+ [a-z]", line)]
+
+
+@pytest.mark.parametrize("name", DOCUMENTED)
+def test_docstring(name: str) -> None:
+    """A public docstring names every argument and field, and its examples run."""
+    subject = getattr(lipopt, name)
+    text = subject.__doc__
+    parameters = [p for p in inspect.signature(subject).parameters if p != "self"]
+    assert not [p for p in parameters if not re.search(rf"^ +{p}: ", text, re.MULTILINE)]
+    tests = doctest.DocTestFinder().find(subject, name, globs={"lipopt": lipopt})
+    assert any(test.examples for test in tests)
+    for test in tests:
+        assert doctest.DocTestRunner().run(test).failed == 0
+
+
+def test_the_details_of_results_are_described() -> None:
+    """Every key that a method or an entry point puts into `details` stands in the docstring of Result."""
+    described = set(re.findall(r"^ +(\w+): ", lipopt.Result.__doc__ or "", re.MULTILINE))
+    used = set()
+    for path in sorted((ROOT / "src" / "lipopt").rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text())):
+            used |= _detail_keys(node)
+    assert used, "no details are found: they are made in another way now"
+    assert used <= described
+
+
+def _detail_keys(node: ast.AST) -> set[str]:
+    """The keys of a dictionary that is assigned to `details`, given as it, or returned by `_details`."""
+    value: ast.AST | None = None
+    if isinstance(node, ast.keyword) and node.arg == "details":
+        value = node.value
+    elif isinstance(node, ast.Assign | ast.AnnAssign):
+        targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+        if any(isinstance(target, ast.Name) and target.id == "details" for target in targets):
+            value = node.value
+    elif isinstance(node, ast.FunctionDef) and node.name == "_details":
+        value = node
+    if value is None:
+        return set()
+    outer = [d for d in ast.walk(value) if isinstance(d, ast.Dict)]
+    inner = {id(d) for o in outer for v in o.values for d in ast.walk(v) if isinstance(d, ast.Dict)}
+    return {
+        key.value
+        for found in outer
+        if id(found) not in inner
+        for key in found.keys
+        if isinstance(key, ast.Constant) and isinstance(key.value, str)
+    }
+
+
+def test_the_citation_has_the_version_of_the_package() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    citation = (ROOT / "CITATION.cff").read_text()
+    assert f"\nversion: {project['version']}\n" in citation
+    assert f"\ntitle: {project['name']}\n" in citation

@@ -31,7 +31,9 @@ def test_all_run_and_verify(results: Path) -> None:
     tables = {path.stem for path in results.glob("*.csv")}
     assert tables == {"random", "trained", "local_random", "local_digits", "sizes"}
     figures = {path.stem for path in results.glob("*.png")}
-    depths = {f"random_{hidden}hidden_{what}" for hidden in (1, 2) for what in ("error", "time", "values")}
+    depths = {
+        f"random_{hidden}hidden_{what}" for hidden in (1, 2) for what in ("error", "time", "values")
+    }
     assert figures == {"pattern_depth3", "pattern_pyramid", "sizes", "local", *depths}
     for name in tables - {"sizes"}:
         assert violations(read(results / f"{name}.csv")) == []
@@ -55,13 +57,28 @@ def test_a_table_is_taken_up_where_it_was_left(tmp_path: Path) -> None:
 
 def test_rows_at_the_time_limit_can_be_tried_again(tmp_path: Path) -> None:
     cells = [{"x": x} for x in range(3)]
-    fill(Setup("tiny", tmp_path, ""), "limits", cells, lambda cell: {"status": "time limit" if cell["x"] == 1 else "complete"})
-    rows = fill(Setup("tiny", tmp_path, "", retry=True), "limits", cells, lambda cell: {"status": "better"})
-    assert {row["x"]: row["status"] for row in rows} == {"0": "complete", "1": "better", "2": "complete"}
+    fill(
+        Setup("tiny", tmp_path, ""),
+        "limits",
+        cells,
+        lambda cell: {"status": "time limit" if cell["x"] == 1 else "complete"},
+    )
+    rows = fill(
+        Setup("tiny", tmp_path, "", retry=True), "limits", cells, lambda cell: {"status": "better"}
+    )
+    assert {row["x"]: row["status"] for row in rows} == {
+        "0": "complete",
+        "1": "better",
+        "2": "complete",
+    }
 
 
 def test_verify_finds_a_bound_that_is_too_small(tmp_path: Path) -> None:
-    lines = ["seed,estimator,lower,pop_lower,upper,seconds,status", "0,LBS,1.0,2.0,,0,complete", "0,SDP,0.5,1.0,1.9,0,complete"]
+    lines = [
+        "seed,estimator,lower,pop_lower,upper,seconds,status",
+        "0,LBS,1.0,2.0,,0,complete",
+        "0,SDP,0.5,1.0,1.9,0,complete",
+    ]
     (tmp_path / "bad.csv").write_text("\n".join(lines))
     assert len(violations(read(tmp_path / "bad.csv"))) == 1
     with pytest.raises(SystemExit, match=r"1\.0 <= 2\.0 <= 1\.9 does not hold"):
@@ -76,7 +93,11 @@ def test_committed_results_hold() -> None:
 
 def test_random_networks_have_the_paper_s_sparsity() -> None:
     network = random_network("40x30x20", 5, 0)
-    matrices = [sp.csr_array(node.matrices[0]).toarray() for node in network.nodes if hasattr(node, "matrices")]
+    matrices = [
+        sp.csr_array(node.matrices[0]).toarray()
+        for node in network.nodes
+        if hasattr(node, "matrices")
+    ]
     assert [(m != 0).sum(axis=0).max() for m in matrices] == [5, 5, 1]
     assert [(m != 0).sum(axis=0).min() for m in matrices] == [5, 5, 1]
     assert all(np.abs(m).max() <= 1 / np.sqrt(m.shape[1]) for m in matrices)

@@ -4,61 +4,54 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from .api import bound, compare, lower_bound
-    from .batch import local_bounds
-    from .domain import Ball, Box, Boxes
-    from .errors import LipoptError
-    from .krivine import LiPopt
-    from .local import Row, certified_radius
-    from .network import Network
-    from .readers import load
-    from .readers.vnnlib import read_vnnlib
-    from .result import LowerBound, Result
-    from .sdp import SDP
+    from .api import bound as bound
+    from .api import compare as compare
+    from .api import lower_bound as lower_bound
+    from .batch.radius import certified_radius as certified_radius
+    from .batch.rows import Row as Row
+    from .batch.run import local_bounds as local_bounds
+    from .errors import LipoptError as LipoptError
+    from .methods.lp.method import LiPopt as LiPopt
+    from .methods.sdp.method import SDP as SDP
+    from .model.domain import Ball as Ball
+    from .model.domain import Box as Box
+    from .model.domain import Boxes as Boxes
+    from .model.network import Network as Network
+    from .readers import load as load
+    from .readers.vnnlib import read_vnnlib as read_vnnlib
+    from .result import LowerBound as LowerBound
+    from .result import Result as Result
 
-__all__ = [
-    "SDP",
-    "Ball",
-    "Box",
-    "Boxes",
-    "LiPopt",
-    "LipoptError",
-    "LowerBound",
-    "Network",
-    "Result",
-    "Row",
-    "bound",
-    "certified_radius",
-    "compare",
-    "load",
-    "local_bounds",
-    "lower_bound",
-    "read_vnnlib",
-]
-
+# The public names, and the modules they come from.
 _HOME = {
-    "api": ("bound", "compare", "lower_bound"),
-    "batch": ("local_bounds",),
-    "domain": ("Ball", "Box", "Boxes"),
-    "errors": ("LipoptError",),
-    "krivine": ("LiPopt",),
-    "local": ("Row", "certified_radius"),
-    "network": ("Network",),
-    "readers": ("load",),
-    "readers.vnnlib": ("read_vnnlib",),
-    "result": ("LowerBound", "Result"),
-    "sdp": ("SDP",),
+    "bound": "api",
+    "compare": "api",
+    "lower_bound": "api",
+    "Row": "batch.rows",
+    "certified_radius": "batch.radius",
+    "local_bounds": "batch.run",
+    "LipoptError": "errors",
+    "LiPopt": "methods.lp.method",
+    "SDP": "methods.sdp.method",
+    "Ball": "model.domain",
+    "Box": "model.domain",
+    "Boxes": "model.domain",
+    "Network": "model.network",
+    "load": "readers",
+    "read_vnnlib": "readers.vnnlib",
+    "LowerBound": "result",
+    "Result": "result",
 }
-_MODULE = {name: module for module, names in _HOME.items() for name in names}
+__all__ = sorted(_HOME)
 
 
 def __getattr__(name: str) -> Any:
     """Import a public name when it is first used: `lipopt --help` needs none of them."""
     if name == "__version__":
         return import_module("importlib.metadata").version("lipopt")
-    if name not in _MODULE:
+    if name not in _HOME:
         raise AttributeError(f"module 'lipopt' has no attribute '{name}'")
-    value = getattr(import_module(f".{_MODULE[name]}", __name__), name)
+    value = getattr(import_module(f".{_HOME[name]}", __name__), name)
     globals()[name] = value
     return value
 

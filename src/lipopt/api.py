@@ -9,34 +9,34 @@ from numbers import Integral, Real
 from typing import Any, Literal
 
 import numpy as np
-import scipy.sparse as sp
 
-from . import auto, shor  # noqa: F401  (importing a method registers it)
-from .certificate import certify as write_certificate
-from .domain import Ball, Box, Boxes, Domain, describe, one_box_only, pieces
+from .certificates.write import certify as write_certificate
 from .errors import LipoptError
-from .lower import Sample, pop_lower_bound, sample
-from .methods import REGISTER, Method, Task, find_method
-from .network import Affine, Network
-from .presolve import presolve, split_rows
-from .problem import NORMS, DerivativeProblem, Norm, derivative_problem, output_matrix, slope_ranges
+from .lower.gradients import Sample, sample
+from .lower.pop import pop_lower_bound
+from .methods.registry import REGISTER, Method, find_method
+from .model.domain import Domain, Region, describe, one_box_only, pieces
+from .model.network import Network
+from .model.norms import NormName
+from .numerics.blas import arithmetic
+from .problem.question import Posed, Question, pose
+from .problem.task import Budget, Progress, Status, Task, UpperBound
 from .readers import load
 from .result import LowerBound, Result
-from .threads import blas_threads
 
-Progress = Callable[..., None]
-QUIET = np.errstate(over="ignore", under="ignore", invalid="ignore")  # what overflows is found and refused at the end
-SAMPLES = 50_000  # the paper's number of points for the lower bound
-QUICK = 5_000  # and what goes with an upper bound
-SAMPLING_WORK = 20_000_000_000  # but no more multiplications than this
+SAMPLES = 50_000  # random points for `lower_bound`: the paper's number
+QUICK_SAMPLES = 5_000  # random points for the lower bound that stands beside an upper bound
+SAMPLING_WORK = (
+    20_000_000_000  # multiplications at most in sampling: large networks get fewer points
+)
+LOWER_SHARE = 1 / 3  # of the time limit, for lower bounds
 
 
-@QUIET
 def bound(
     network: Any,
     *,
     input_shape: Sequence[int] | None = None,
-    norm: Norm = "linf",
+    norm: NormName = "linf",
     output: int | Literal["all"] = 0,
     margin: tuple[int, int] | None = None,
     domain: Domain = None,
@@ -49,44 +49,68 @@ def bound(
 ) -> Result:
     """A proved upper bound on the Lipschitz constant, with lower bounds beside it.
 
-    The constant is that of one output, of the difference of two (`margin`), or of all together (`output="all"`, the same norm
-    on inputs and outputs). Over Boxes, it is the largest of the constants on each box.
+    The constant is that of one output, of the difference of two (`margin`), or of all outputs
+    together (`output="all"`, the same norm on inputs and outputs). Over Boxes, it is the largest of
+    the constants on each box.
 
     Args:
         network: a Network, or anything that `load` reads.
         input_shape: the shape of one input of a torch module, without the batch dimension.
-        norm: "linf", "l2" or "l1", on the inputs.
-        output: which output, or "all".
+        norm: the norm on the inputs, "linf", "l2" or "l1"; with several outputs, also on these.
+        output: the number of an output, from 0, or "all".
         margin: two outputs (i, j), to bound output i minus output j.
         domain: a Ball, a Box, Boxes, or None for the whole space.
-        method: the name of a method or its settings, such as `LiPopt(3)`.
-        time_limit: in seconds.
-        seed: of everything random.
+        method: the name of a method, such as "sdp" or "lipopt-3", or its settings, such as
+            `LiPopt(3)`. docs/choosing.md compares them.
+        time_limit: seconds, divided among the boxes of a union; None for no limit. When the time is
+            up, the best bound so far is returned with the status "time limit".
+        seed: the seed of everything random.
         samples: random points for the lower bound; 5,000 if not given, fewer for large networks.
-        certify: make `upper` what a file proves that `Result.save` writes.
-        progress: called with a message and a fraction.
+        certify: whether to write a certificate too. `upper` is then what the certificate proves, a
+            little more than without, and `Result.save` writes the file.
+        progress: a function that is called with a message and, where it is known, the fraction of
+            the work that is done.
+
+    Returns:
+        A Result: `upper`, `lower`, `pop_lower`, and how they were found.
 
     Raises:
-        LipoptError: the question makes no sense, or the method does not take the network.
+        LipoptError: the network cannot be read, the question makes no sense, the method does not
+            take the network, the bound overflows, or it cannot be written as a certificate.
+
+    Example:
+        >>> import lipopt
+        >>> weights = [[[1.0, -1.0], [2.0, 1.0]], [[1.0, -1.0]]]
+        >>> result = lipopt.bound(weights, norm="linf")
+        >>> result.lower <= result.pop_lower <= result.upper
+        True
+        >>> round(result.upper, 3)
+        3.0
+        >>> ball = lipopt.Ball([1.0, -3.0], radius=0.1)  # one of two neurons is off there
+        >>> round(lipopt.bound(weights, domain=ball).upper, 3)
+        2.0
     """
     chosen = find_method(method)
+    if certify:
+        one_box_only("a certificate", domain)
     network = load(network, input_shape=input_shape)
-    parts = _parts(domain, certify)
-    share = _share(time_limit, len(parts))
+    asked = _Asked.check(network, norm, output, margin, domain)
+    work = _Work.check(network, time_limit, seed, samples, QUICK_SAMPLES, progress)
     results = []
-    for part in parts:
-        question = _Question.ask(network, norm, output, margin, part, share, seed, samples, QUICK, progress)
-        results.append(question.result(chosen, question.lower(), certify))
+    with arithmetic(network.widest):
+        for part in asked.parts:
+            budget = work.budget(len(asked.parts))
+            inquiry = _Inquiry.start(asked, part, budget.share(LOWER_SHARE), work.samples)
+            results.append(inquiry.result(chosen, budget, certify))
     return _largest(results, domain)
 
 
-@QUIET
 def compare(
     network: Any,
     *,
     input_shape: Sequence[int] | None = None,
     methods: Sequence[str | Method] | None = None,
-    norm: Norm = "linf",
+    norm: NormName = "linf",
     output: int | Literal["all"] = 0,
     margin: tuple[int, int] | None = None,
     domain: Domain = None,
@@ -97,37 +121,75 @@ def compare(
     progress: Progress | None = None,
     on_refusal: Callable[[str, LipoptError], None] | None = None,
 ) -> list[Result]:
-    """The same question put to several methods (by default all that are registered), best first.
+    """The same question put to several methods.
 
-    The time limit is per method. A method that refuses the problem raises its error, or is left out and passed to
-    `on_refusal`."""
-    chosen = [find_method(m) for m in (sorted(set(REGISTER) - {"auto"}) if methods is None else methods)]
+    Intervals, presolve and lower bounds are computed once; a lower bound that one method finds
+    counts for all.
+
+    Args:
+        network: a Network, or anything that `load` reads.
+        input_shape: the shape of one input of a torch module, without the batch dimension.
+        methods: names of methods or their settings; all that are registered but "auto" if not given.
+        norm: the norm on the inputs, "linf", "l2" or "l1".
+        output: the number of an output, from 0, or "all".
+        margin: two outputs (i, j), to bound output i minus output j.
+        domain: a Ball, a Box, Boxes, or None for the whole space.
+        time_limit: seconds for each method; None for no limit.
+        seed: the seed of everything random.
+        samples: random points for the lower bound; 5,000 if not given, fewer for large networks.
+        certify: whether to write a certificate of every bound.
+        progress: a function that is called with a message and a fraction.
+        on_refusal: a function that is called with the name of a method that does not take the
+            problem, and its error. Without it, the error is raised.
+
+    Returns:
+        A Result for every method that took the problem, the smallest upper bound first.
+
+    Raises:
+        LipoptError: as `bound` does; or, without `on_refusal`, a method does not take the problem.
+
+    Example:
+        >>> import lipopt
+        >>> weights = [[[1.0, -1.0], [2.0, 1.0]], [[1.0, -1.0]]]
+        >>> results = lipopt.compare(weights, methods=["product", "path-sum", "sdp"])
+        >>> results[0].upper <= results[1].upper <= results[2].upper
+        True
+        >>> results[-1].method
+        'product'
+    """
+    names = sorted(set(REGISTER) - {"auto"}) if methods is None else methods
+    chosen = [find_method(name) for name in names]
+    if certify:
+        one_box_only("a certificate", domain)
     network = load(network, input_shape=input_shape)
-    parts = _parts(domain, certify)
-    share = _share(time_limit, len(parts))
-    found: dict[int, list[Result]] = {k: [] for k in range(len(chosen))}  # of methods that do not refuse
-    for part in parts:
-        question = _Question.ask(network, norm, output, margin, part, share, seed, samples, QUICK, progress)
-        low = question.lower()
-        for number in list(found):
-            try:
-                found[number].append(question.restarted(share).result(chosen[number], low, certify))
-            except LipoptError as error:
-                if on_refusal is None:
-                    raise
-                on_refusal(chosen[number].name, error)
-                del found[number]
+    asked = _Asked.check(network, norm, output, margin, domain)
+    work = _Work.check(network, time_limit, seed, samples, QUICK_SAMPLES, progress)
+    found: dict[int, list[Result]] = {k: [] for k in range(len(chosen))}
+    with arithmetic(network.widest):
+        for part in asked.parts:
+            share = work.budget(len(asked.parts)).share(LOWER_SHARE)
+            inquiry = _Inquiry.start(asked, part, share, work.samples)
+            for k in list(found):
+                try:
+                    result = inquiry.result(chosen[k], work.budget(len(asked.parts)), certify)
+                    found[k].append(result)
+                except LipoptError as error:
+                    if on_refusal is None:
+                        raise
+                    on_refusal(chosen[k].name, error)
+                    del found[k]
     results = [_largest(each, domain) for each in found.values()]
-    best = max((r.pop_lower or 0.0 for r in results), default=0.0)  # what one method found holds for all
-    return sorted((replace(r, pop_lower=best) for r in results), key=lambda r: r.upper)
+    # A lower bound that one method found holds for all.
+    best = max((result.pop_lower or 0.0 for result in results), default=0.0)
+    shared = [replace(result, pop_lower=best) for result in results]
+    return sorted(shared, key=lambda result: result.upper)
 
 
-@QUIET
 def lower_bound(
     network: Any,
     *,
     input_shape: Sequence[int] | None = None,
-    norm: Norm = "linf",
+    norm: NormName = "linf",
     output: int | Literal["all"] = 0,
     margin: tuple[int, int] | None = None,
     domain: Domain = None,
@@ -136,18 +198,43 @@ def lower_bound(
     samples: int | None = None,
     progress: Progress | None = None,
 ) -> LowerBound:
-    """Lower bounds on the Lipschitz constant and on the optimum of the derivative problem."""
+    """Lower bounds on the Lipschitz constant, and on the optimum of the problem that methods relax.
+
+    Args:
+        network: a Network, or anything that `load` reads.
+        input_shape: the shape of one input of a torch module, without the batch dimension.
+        norm: the norm on the inputs, "linf", "l2" or "l1".
+        output: the number of an output, from 0, or "all".
+        margin: two outputs (i, j), for output i minus output j.
+        domain: a Ball, a Box, Boxes, or None for the whole space.
+        time_limit: in seconds.
+        seed: the seed of everything random.
+        samples: random points; 50,000 if not given, fewer for large networks.
+        progress: a function that is called with a message and a fraction.
+
+    Returns:
+        A LowerBound: both bounds, and the point with the largest gradient that was found.
+
+    Raises:
+        LipoptError: the network cannot be read, or the question makes no sense.
+
+    Example:
+        >>> import lipopt
+        >>> low = lipopt.lower_bound([[[1.0, -1.0], [2.0, 1.0]], [[1.0, -1.0]]], samples=100)
+        >>> low.lower <= low.pop_lower
+        True
+        >>> len(low.point)
+        2
+    """
     start = time.perf_counter()
     network = load(network, input_shape=input_shape)
-    parts = _parts(domain)
-    share = _share(time_limit, len(parts))
+    asked = _Asked.check(network, norm, output, margin, domain)
+    work = _Work.check(network, time_limit, seed, samples, SAMPLES, progress)
     found = []
-    for part in parts:
-        question = _Question.ask(network, norm, output, margin, part, share, seed, samples, SAMPLES, progress)
-        best, pop = question.lower()
-        value = 0.0 if best is None else best.value
-        point = () if best is None else tuple(float(v) for v in best.point)
-        found.append(LowerBound(value, pop, point, time.perf_counter() - start, **question.labels))
+    with arithmetic(network.widest):
+        for part in asked.parts:
+            inquiry = _Inquiry.start(asked, part, work.budget(len(asked.parts)), work.samples)
+            found.append(inquiry.lower_bound(time.perf_counter() - start))
     largest = max(found, key=lambda low: low.lower)
     return replace(
         largest,
@@ -157,139 +244,163 @@ def lower_bound(
     )
 
 
-def _parts(domain: Domain, certify: bool = False) -> tuple[Domain, ...]:
-    """The convex parts of a domain, each of which gets a bound of its own."""
-    if not (domain is None or isinstance(domain, Ball | Box | Boxes)):
-        raise LipoptError(f"the domain is a Ball, a Box, Boxes or None, got {type(domain).__name__}")
-    if certify and isinstance(domain, Boxes):
-        raise one_box_only("a certificate", domain)
-    return pieces(domain)
-
-
-def _share(time_limit: float | None, parts: int) -> float | None:
-    """The time for each of several parts; what is no time limit is refused later."""
-    return time_limit / parts if isinstance(time_limit, Real) else time_limit
-
-
-def _largest(results: Sequence[Result], domain: Domain) -> Result:
-    """What follows for a union from the results for its parts: the largest of everything."""
-    if not isinstance(domain, Boxes):
-        return results[0]
-    decided = max(range(len(results)), key=lambda k: results[k].upper)
-    return replace(
-        results[decided],
-        lower=max(r.lower for r in results),
-        pop_lower=max(r.pop_lower or 0.0 for r in results),
-        seconds=sum(r.seconds for r in results),
-        status="time limit" if any(r.status == "time limit" for r in results) else "complete",
-        domain=describe(domain),
-        certificate=[r.certificate for r in results],
-        details={**results[decided].details, "box": decided, "boxes": len(results)},
-    )
-
-
 @dataclass(frozen=True, eq=False)
-class _Question:
-    """A question made ready: one task per row of outputs that has to be bounded on its own."""
+class _Asked:
+    """What was asked, checked."""
 
     network: Network
-    outputs: sp.csr_array
-    domain: Domain
-    samples: int
-    tasks: tuple[Task, ...]
-    labels: dict[str, Any]
+    question: Question
+    parts: tuple[Domain, ...]  # the convex parts of the domain: each gets a bound of its own
+    output: str  # in words
 
     @staticmethod
-    def ask(
+    def check(
         network: Network,
-        norm: Norm,
+        norm: NormName,
         output: int | Literal["all"],
         margin: tuple[int, int] | None,
         domain: Domain,
+    ) -> _Asked:
+        if not (domain is None or isinstance(domain, Region)):
+            kind = type(domain).__name__
+            raise LipoptError(f"the domain is a Ball, a Box, Boxes or None, got {kind}")
+        question = Question.about(network, norm=norm, output=output, margin=margin, domain=domain)
+        words = str(output) if margin is None else f"{margin[0]} - {margin[1]}"
+        return _Asked(network, question, pieces(domain), words)
+
+
+@dataclass(frozen=True)
+class _Work:
+    """How much work may be done, checked."""
+
+    time_limit: float | None
+    seed: int
+    samples: int
+    progress: Progress | None
+
+    @staticmethod
+    def check(
+        network: Network,
         time_limit: float | None,
         seed: int,
         samples: int | None,
         usual_samples: int,
         progress: Progress | None,
-    ) -> _Question:
-        if norm not in NORMS:
-            raise LipoptError(f"unknown norm '{norm}'; use one of {', '.join(NORMS)}")
-        if margin is not None and output != 0:
-            raise LipoptError("ask for an output or for a margin, not for both")
+    ) -> _Work:
         if samples is None:
-            work = 20 * network.neurons + sum(
-                int(m.size) for node in network.nodes if isinstance(node, Affine) for m in node.matrices
-            )
-            samples = min(usual_samples, max(100, SAMPLING_WORK // work))
+            cost = 20 * network.neurons + network.weights  # of one point, in multiplications
+            samples = min(usual_samples, max(100, SAMPLING_WORK // cost))
         check_work(time_limit, seed, samples)
-        deadline = None if time_limit is None else time.monotonic() + time_limit
-        show: Progress = progress or (lambda message, fraction=None: None)
-        outputs = output_matrix(network, output, margin)
-        ranges = slope_ranges(network, domain, lambda fraction: show("bounding pre-activations", fraction))
-        raw = derivative_problem(network, ranges, norm, outputs)
-        solved = presolve(raw)
-        tasks = tuple(Task(r, p, deadline, seed, 0.0, show) for r, p in zip(_split(raw), _split(solved), strict=True))
+        return _Work(time_limit, seed, samples, progress)
+
+    def budget(self, parts: int) -> Budget:
+        """The budget of one of several parts, from now on."""
+        limit = None if self.time_limit is None else self.time_limit / parts
+        return Budget.of(limit, self.seed, self.progress)
+
+
+@dataclass(frozen=True, eq=False)
+class _Inquiry:
+    """A question about one convex domain, posed, with its lower bounds."""
+
+    posed: Posed
+    best: Sample | None  # the largest gradient that was found
+    pop_lower: float  # a lower bound on the optimum of the derivative problem
+    labels: dict[str, Any]
+
+    @staticmethod
+    def start(asked: _Asked, part: Domain, budget: Budget, samples: int) -> _Inquiry:
+        def show(fraction: float) -> None:
+            budget.progress("bounding pre-activations", fraction)
+
+        posed = pose(asked.network, replace(asked.question, domain=part), show)
+        best = sample(posed, budget, samples)
+        lowers = [pop_lower_bound(problem, budget, best) for _, problem in posed.parts]
         labels = {
-            "norm": norm,
-            "output": f"{margin[0]} - {margin[1]}" if margin else str(output),
-            "domain": describe(domain),
-            "network": network.hash,
-            "source": network.source,
+            "norm": str(asked.question.norm),
+            "output": asked.output,
+            "domain": describe(part),
+            "network": asked.network.hash,
+            "source": asked.network.source,
         }
-        return _Question(network, outputs, domain, samples, tasks, labels)
+        return _Inquiry(posed, best, max([*lowers, _value(best)]), labels)
 
-    def restarted(self, time_limit: float | None) -> _Question:
-        """The same question with a fresh time limit."""
-        deadline = None if time_limit is None else time.monotonic() + time_limit
-        return replace(self, tasks=tuple(replace(task, deadline=deadline) for task in self.tasks))
+    def lower_bound(self, seconds: float) -> LowerBound:
+        point = () if self.best is None else tuple(float(v) for v in self.best.point)
+        return LowerBound(_value(self.best), self.pop_lower, point, seconds, **self.labels)
 
-    def lower(self) -> tuple[Sample | None, float]:
-        """The best sample, and a lower bound on the POP, in a third of the time there is."""
-        deadline = time.monotonic() + self.tasks[0].seconds_left / 3
-        tasks = [replace(task, deadline=None if task.deadline is None else deadline) for task in self.tasks]
-        with blas_threads(max(node.size for node in self.network.nodes)):
-            best = sample(self.network, self.outputs, tasks[0], self.domain, self.samples)
-            pop = max(pop_lower_bound(task.problem, task, best) for task in tasks)
-        return best, max(pop, 0.0 if best is None else best.value)
-
-    def result(self, method: Method, low: tuple[Sample | None, float], certify: bool = False) -> Result:
-        """What the method says, the worst over all rows; with `certify`, as a certificate that can be saved."""
-        best, pop = low
+    def result(self, method: Method, budget: Budget, certify: bool) -> Result:
+        """What a method says, the largest over all parts; with `certify`, as a certificate."""
         start = time.perf_counter()
-        bounds = [method(replace(task, pop_lower=pop if len(self.tasks) == 1 else 0.0)) for task in self.tasks]
-        worst = max(bounds, key=lambda b: b.value)
-        if not all(np.isfinite(b.value) for b in bounds):
-            raise LipoptError(f"the bound of method '{method.name}' overflows; rescale the network")
-        if worst.value < pop:
-            raise RuntimeError(f"method '{method.name}' gave {worst.value} below the lower bound {pop}: please report this")
-        proof = worst.certificate if len(bounds) == 1 else [b.certificate for b in bounds]
-        upper, details = worst.value, worst.details
+        parts = self.posed.parts
+        known = self.pop_lower if len(parts) == 1 else 0.0
+        tasks = [Task(raw, problem, budget, pop_lower=known) for raw, problem in parts]
+        bounds = [method(task) for task in tasks]
+        worst = max(bounds, key=lambda found: found.value)
+        check_bounds(method, bounds, self.pop_lower)
+        upper = worst.value
+        details = worst.details
+        certificate = None
         if certify:
-            proof = write_certificate(self.network, self.outputs, self.domain, self.tasks, bounds)
-            upper, details = proof.bound, {**details, "loss": proof.loss}
+            certificate = write_certificate(self.posed, tasks, bounds)
+            upper = certificate.bound
+            details = {**details, "loss": certificate.loss}
+        lowers = [found.pop_lower for found in bounds if found.pop_lower is not None]
         return Result(
             upper=upper,
-            lower=0.0 if best is None else best.value,
-            pop_lower=max([pop, *(b.pop_lower for b in bounds if b.pop_lower is not None)]),
+            lower=_value(self.best),
+            pop_lower=max([self.pop_lower, *lowers]),
             method=method.name,
             seconds=time.perf_counter() - start,
-            status="time limit" if any(b.status == "time limit" for b in bounds) else "complete",
-            certificate=proof,
+            status=_status([found.status for found in bounds]),
+            certificate=certificate,
+            proofs=tuple(found.proof for found in bounds),
             details=details,
             **self.labels,
         )
 
 
+def _value(best: Sample | None) -> float:
+    return 0.0 if best is None else best.value
+
+
+def _status(statuses: Sequence[Status]) -> Status:
+    return "time limit" if "time limit" in statuses else "complete"
+
+
+def _largest(results: Sequence[Result], domain: Domain) -> Result:
+    """What follows for a union from the results for its parts: the largest of everything."""
+    if domain is None or len(domain.parts) == 1:
+        return results[0]
+    decided = max(range(len(results)), key=lambda k: results[k].upper)
+    return replace(
+        results[decided],
+        lower=max(result.lower for result in results),
+        pop_lower=max(result.pop_lower or 0.0 for result in results),
+        seconds=sum(result.seconds for result in results),
+        status=_status([result.status for result in results]),
+        domain=describe(domain),
+        details={**results[decided].details, "box": decided, "boxes": len(results)},
+    )
+
+
+def check_bounds(method: Method, bounds: Sequence[UpperBound], pop_lower: float) -> None:
+    """Refuse bounds that are infinite, or below a lower bound."""
+    largest = max(found.value for found in bounds)
+    if not all(np.isfinite(found.value) for found in bounds):
+        raise LipoptError(f"the bound of method '{method.name}' overflows; rescale the network")
+    if largest < pop_lower:
+        raise RuntimeError(
+            f"method '{method.name}' gave {largest} below the lower bound {pop_lower}: please report"
+            " this"
+        )
+
+
 def check_work(time_limit: float | None, seed: int, samples: int) -> None:
-    """Refuse what is no time limit, seed or number of samples."""
+    """Raise LipoptError unless time limit, seed and number of samples are valid."""
     if time_limit is not None and not (isinstance(time_limit, Real) and time_limit > 0):
         raise LipoptError(f"the time limit must be a positive number, got {time_limit!r}")
     if not isinstance(seed, Integral) or seed < 0:
         raise LipoptError(f"the seed must be a whole number >= 0, got {seed!r}")
     if not isinstance(samples, Integral) or samples < 1:
         raise LipoptError(f"the number of samples must be a whole number > 0, got {samples!r}")
-
-
-def _split(problem: DerivativeProblem) -> list[DerivativeProblem]:
-    """The maximum norm of several outputs is a maximum over rows; other norms take all rows together."""
-    return split_rows(problem) if problem.norm == "linf" and problem.outputs > 1 else [problem]

@@ -3,19 +3,71 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
-from .certificate import Certificate
+from .certificates.certificate import Certificate
 from .errors import LipoptError
-from .methods import Status
-from .network import Source
+from .model.network import Source
+from .problem.proofs import Proof
+from .problem.task import Status
 
 
 @dataclass(frozen=True)
 class Result:
-    """lower <= Lipschitz constant <= upper; `pop_lower` bounds the optimum that `upper` relaxes: what is left to gain."""
+    """What `bound` returns: lower <= Lipschitz constant <= upper, and how both were found.
+
+    Args:
+        upper: the upper bound. It is proved.
+        lower: a lower bound on the constant: the norm of a gradient at some point of the domain.
+        pop_lower: a lower bound on the optimum of the problem that all methods relax (the POP). No
+            method gets below it, so `upper / pop_lower` says what a better one could gain.
+        method: the name of the method.
+        seconds: the time that the method and the certificate took, without the lower bounds.
+        status: "complete", or "time limit" if the method had to stop before it was done.
+        norm: the name of the norm on the inputs.
+        output: the output in words: "0", "all", or "3 - 8" for a margin.
+        domain: the domain in words.
+        network: the SHA-256 of the network's own file, as `Network.save` writes it.
+        source: the files that the network was read from, with their SHA-256.
+        certificate: the certificate, if one was asked for.
+        proofs: what proves `upper`, before it is written as a certificate: one proof for each
+            problem that the question was divided into. None where there is no such proof.
+        details: more about how the bound was found. Which keys there are depends on the method:
+
+            chosen: the method whose bound it is, where that was decided on the way: the one that
+                `auto` took, or "path-sum" where an SDP proved nothing smaller.
+            refused: (auto) the methods that did not take the problem, by name, and their reasons.
+            primal: (sdp, lip-sdp) the value of the relaxation; the bound is at most a little more,
+                unless the search ended early.
+            rank: (sdp, lip-sdp) the number of coordinates of the vectors at the end.
+            rows: (sdp) the number of margins that share the multipliers, in a batch run with
+                `certify`.
+            l2: (lip-sdp) the bound in the l2 norm, before it was multiplied for another norm.
+            degree: (lipopt) the degree of the LP.
+            pattern: (lipopt) the sparsity pattern.
+            sets: (lipopt) the number of sets of variables in the LP.
+            monomials: (lipopt) the number of monomials of these sets.
+            iterations: (lipopt) iterations of the LP solver, all rounds together.
+            seconds: (lipopt) the time for "assembly", "solve", "tighten" and "certify".
+            inputs: (lipopt, l1) the number of inputs that got a proof of their own by an LP.
+            order: (shor) the order of the lifted matrix.
+            loss: (certify) how much larger the certified bound is than the method's, relative.
+            box: (Boxes) the number of the box that decided, from 0.
+            boxes: (Boxes) the number of boxes.
+
+    Example:
+        >>> import lipopt
+        >>> result = lipopt.bound([[[1.0, -1.0]], [[2.0]]], method="sdp", certify=True)
+        >>> result.method, result.status, result.output, result.domain
+        ('sdp', 'complete', '0', 'whole space')
+        >>> result.certificate.text.splitlines()[0]
+        'lipopt-certificate 1'
+        >>> result.details["loss"] < 1e-4
+        True
+    """
 
     upper: float
     lower: float
@@ -26,20 +78,35 @@ class Result:
     norm: str
     output: str
     domain: str
-    network: str  # the SHA-256 of the network's own file
-    source: Source | None = None  # the files it was read from
-    certificate: Any = field(default=None, compare=False)  # the multipliers that prove `upper`; with certify=True, a Certificate
+    network: str
+    source: Source | None = None
+    certificate: Certificate | None = field(default=None, compare=False)
+    proofs: Sequence[Proof | None] = field(default=(), compare=False)
     details: dict[str, Any] = field(default_factory=dict)
 
     def save(self, path: str | Path) -> None:
-        """Write the certificate, for `lipcheck NETWORK CERTIFICATE`; the network is written by `Network.save`."""
-        if not isinstance(self.certificate, Certificate):
-            raise LipoptError("this result has no certificate to save; ask for one with bound(..., certify=True)")
+        """Write the certificate, for `lipcheck NETWORK CERTIFICATE`.
+
+        The network is written by `Network.save`.
+
+        Args:
+            path: where to write it; a file that is there is overwritten.
+
+        Raises:
+            LipoptError: the bound was computed without `certify=True`."""
+        if self.certificate is None:
+            raise LipoptError(
+                "this result has no certificate to save; ask for one with bound(..., certify=True)"
+            )
         self.certificate.save(path)
 
     def to_json(self) -> str:
-        """All fields but the certificate, as one line of JSON."""
-        values = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "certificate"}
+        """All fields but the certificate and the proofs, as one line of JSON."""
+        values = {
+            f.name: getattr(self, f.name)
+            for f in fields(self)
+            if f.name not in ("certificate", "proofs")
+        }
         if self.source is not None:
             values["source"] = asdict(self.source)
         return json.dumps(values)
@@ -47,7 +114,28 @@ class Result:
 
 @dataclass(frozen=True)
 class LowerBound:
-    """`lower` <= the Lipschitz constant (the gradient's norm at `point`); `pop_lower` <= the POP's optimum."""
+    """What `lower_bound` returns.
+
+    Args:
+        lower: a lower bound on the Lipschitz constant: the norm of the gradient at `point`, 0 if no
+            point was found where the network is differentiable.
+        pop_lower: a lower bound on the optimum of the problem that all methods relax (the POP).
+        point: the input with the largest gradient that was found, flat; empty if there is none.
+        seconds: the time that it took.
+        norm: the name of the norm on the inputs.
+        output: the output in words: "0", "all", or "3 - 8" for a margin.
+        domain: the domain in words.
+        network: the SHA-256 of the network's own file, as `Network.save` writes it.
+        source: the files that the network was read from, with their SHA-256.
+
+    Example:
+        >>> import json, lipopt
+        >>> low = lipopt.lower_bound([[[1.0, -1.0]], [[2.0]]], samples=100)
+        >>> round(low.lower, 6), low.norm
+        (4.0, 'linf')
+        >>> json.loads(low.to_json())["output"]
+        '0'
+    """
 
     lower: float
     pop_lower: float

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import LipoptError
-from ..network import Network, Source
+from ..model.network import Network, Source
 from .arrays import read_arrays, read_mat, read_npz
 
 Reader = Callable[..., Network]
@@ -34,9 +34,10 @@ def load(
 
     Args:
         source: a path (.onnx, .onnx.gz, .pt2, .safetensors, .npz, .mat), a torch `nn.Module` or
-            `ExportedProgram`, or a list of matrices, each (outputs, inputs).
+            `ExportedProgram`, or a list of matrices, each (outputs, inputs). A Network is returned
+            as it is.
         activation: what stands between the layers of plain weights; "relu" if it is not given.
-        biases: one (or None) for each matrix of a list.
+        biases: one bias (or None) for each matrix of a list.
         input_shape: the shape of one input of a torch module, without the batch dimension. It may
             be left out if the module starts with a Linear layer.
         input: the name of the ONNX tensor to read the network from, if the model has several
@@ -46,13 +47,18 @@ def load(
         logits: cut off the softmax, log-softmax or sigmoid that is the model's last layer.
         check: whether to compare with the original.
 
+    Returns:
+        A Network, with the weights exactly as they are stored.
+
     Raises:
-        LipoptError: the source cannot be read, or has a layer that is not supported.
+        LipoptError: the source cannot be read, has a layer that is not supported, or was given an
+            option that does not go with it; or the network differs from its original.
 
     Example:
         >>> import lipopt, numpy as np
-        >>> lipopt.load([np.eye(3), np.ones((1, 3))]).input_shape
-        (3,)
+        >>> network = lipopt.load([np.eye(3), np.ones((1, 3))], activation="tanh")
+        >>> network.input_shape, network.neurons
+        ((3,), 3)
     """
     source = Path(source) if isinstance(source, str) else source
     given = {
@@ -96,7 +102,9 @@ def _reader(source: Any) -> tuple[Reader, Sequence[str]]:
         from .torch import read_torch
 
         return read_torch, ("input_shape", "logits", "check")
-    raise LipoptError(f"cannot read a network from {type(source).__name__}; pass a path, an nn.Module or a list of matrices")
+    raise LipoptError(
+        f"cannot read a network from {type(source).__name__}; pass a path, an nn.Module or a list of matrices"
+    )
 
 
 def _file_reader(path: Path) -> tuple[Reader, Sequence[str]]:
@@ -122,4 +130,6 @@ def _file_reader(path: Path) -> tuple[Reader, Sequence[str]]:
             f"{path}: a pickled torch model runs code when loaded; load it in Python and pass the"
             " module, or save it with torch.export.save (.pt2)"
         )
-    raise LipoptError(f"{path}: unknown file type; use .onnx, .onnx.gz, .pt2, .safetensors, .npz or .mat")
+    raise LipoptError(
+        f"{path}: unknown file type; use .onnx, .onnx.gz, .pt2, .safetensors, .npz or .mat"
+    )

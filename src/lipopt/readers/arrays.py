@@ -12,11 +12,13 @@ import numpy as np
 import scipy.sparse as sp
 
 from ..errors import LipoptError
-from ..network import Activation, Affine, Input, Network, Node, tidy
-from ..tensors import as_array
+from ..model.network import Activation, Affine, Input, Network, Node
+from ..numerics.arrays import as_array, tidy
 
 
-def read_arrays(weights: Sequence[Any], *, biases: Sequence[Any] | None = None, activation: str | None = None) -> Network:
+def read_arrays(
+    weights: Sequence[Any], *, biases: Sequence[Any] | None = None, activation: str | None = None
+) -> Network:
     """Layers y = W x + b with the activation between them; W has one row per output."""
     kind = "relu" if activation is None else activation
     matrices = [_matrix(w, k) for k, w in enumerate(weights)]
@@ -25,11 +27,15 @@ def read_arrays(weights: Sequence[Any], *, biases: Sequence[Any] | None = None, 
     if biases is None:
         biases = [None] * len(matrices)
     if len(biases) != len(matrices):
-        raise LipoptError(f"{len(matrices)} weight matrices but {len(biases)} biases; pass one (or None) for each")
+        raise LipoptError(
+            f"{len(matrices)} weight matrices but {len(biases)} biases; pass one (or None) for each"
+        )
     for k in range(1, len(matrices)):
         if matrices[k].shape[1] != matrices[k - 1].shape[0]:
             shapes = " and ".join(str(matrices[i].shape) for i in (k - 1, k))
-            raise LipoptError(f"weight matrices {k - 1} and {k} do not fit: {shapes}; each must be (outputs, inputs)")
+            raise LipoptError(
+                f"weight matrices {k - 1} and {k} do not fit: {shapes}; each must be (outputs, inputs)"
+            )
     nodes: list[Node] = [Input((matrices[0].shape[1],))]
     for k, (w, b) in enumerate(zip(matrices, biases, strict=True)):
         size = w.shape[0]
@@ -46,7 +52,9 @@ def read_arrays(weights: Sequence[Any], *, biases: Sequence[Any] | None = None, 
 def _matrix(w: Any, k: int) -> Any:
     matrix = w if sp.issparse(w) else np.asarray(as_array(w))
     if matrix.dtype.kind not in "fiu" or matrix.ndim != 2:
-        raise LipoptError(f"weight {k} must be a matrix of real numbers, got shape {matrix.shape}, type {matrix.dtype}")
+        raise LipoptError(
+            f"weight {k} must be a matrix of real numbers, got shape {matrix.shape}, type {matrix.dtype}"
+        )
     if matrix.dtype.kind == "f" and matrix.dtype.itemsize > 8:
         raise LipoptError(f"weight {k} has type {matrix.dtype}; convert it to float64 first")
     return matrix
@@ -64,7 +72,9 @@ def read_npz(path: Path, *, activation: str | None = None) -> Network:
     count = sum(bool(re.fullmatch(r"W\d+", name)) for name in arrays)
     expected = {f"W{k}" for k in range(count)} | {f"b{k}" for k in range(count)}
     if not count or not set(arrays) <= expected or any(f"W{k}" not in arrays for k in range(count)):
-        raise LipoptError(f"{path} must hold W0, W1, ... and optionally b0, b1, ...; it holds {sorted(arrays)}")
+        raise LipoptError(
+            f"{path} must hold W0, W1, ... and optionally b0, b1, ...; it holds {sorted(arrays)}"
+        )
     weights = [arrays[f"W{k}"] for k in range(count)]
     biases = [arrays.get(f"b{k}") for k in range(count)]
     return read_arrays(weights, biases=biases, activation=activation)
@@ -77,7 +87,9 @@ def read_mat(path: Path, *, activation: str | None = None) -> Network:
     try:
         content = loadmat(str(path))
     except Exception as error:  # scipy raises all kinds on a broken file
-        raise LipoptError(f"{path} is not a readable .mat file (version 7 or earlier): {error}") from error
+        raise LipoptError(
+            f"{path} is not a readable .mat file (version 7 or earlier): {error}"
+        ) from error
     if "weights" not in content:
         names = sorted(name for name in content if not name.startswith("__"))
         raise LipoptError(f"{path} has no cell array 'weights'; it holds {names}")

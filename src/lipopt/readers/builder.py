@@ -14,8 +14,8 @@ import numpy as np
 import scipy.sparse as sp
 
 from ..errors import LipoptError
-from ..network import Activation, Affine, Input, Network, Node, tidy
-from ..rounding import Array, Matrix
+from ..model.network import Activation, Affine, Input, Network, Node
+from ..numerics.arrays import Array, Matrix, tidy
 from .views import OUTSIDE, ZERO, Pads, View, ceil_pads, whole, windows
 
 INTERPOLATED = 16.0  # rounding errors of the weights that resizing computes, cubic ones above all
@@ -51,7 +51,7 @@ class Builder:
         used = {0, last}
         for i in range(last, 0, -1):
             if i in used:
-                used.update(_sources(self.nodes[i]))
+                used.update(self.nodes[i].sources)
         order = sorted(used)
         place = {old: new for new, old in enumerate(order)}
         return Network(tuple(_renumbered(self.nodes[i], place) for i in order))
@@ -102,7 +102,9 @@ class Builder:
         stacks, rows, inputs = x.shape
         outputs = weight.shape[1]
         if weight.shape != (stacks, outputs, inputs):
-            raise LipoptError(f"a weight of shape {list(weight.shape[1:])} does not fit an input of {inputs} entries")
+            raise LipoptError(
+                f"a weight of shape {list(weight.shape[1:])} does not fit an input of {inputs} entries"
+            )
         if stacks == rows == 1:
             source = self.materialize(f"{name}.input", x)
             term = (source, weight[0])
@@ -120,7 +122,9 @@ class Builder:
         """weight (outputs, inputs), dense or sparse, applied to the last axis of x."""
         outputs, inputs = weight.shape
         if inputs != x.shape[-1]:
-            raise LipoptError(f"a weight of shape {[outputs, inputs]} does not fit an input of {x.shape[-1]} entries")
+            raise LipoptError(
+                f"a weight of shape {[outputs, inputs]} does not fit an input of {x.shape[-1]} entries"
+            )
         rows = x.moved(lambda i: i.reshape(1, -1, inputs))
         if sp.issparse(weight):
             source = self.materialize(f"{name}.input", x)
@@ -203,7 +207,9 @@ class Builder:
         """A sum of tensors and constants with factors, with broadcasting."""
         views = [x for x in parts if isinstance(x, View)]
         factors = [s for x, s in zip(parts, signs, strict=True) if isinstance(x, View)]
-        shifts = [s * _real(x) for x, s in zip(parts, signs, strict=True) if not isinstance(x, View)]
+        shifts = [
+            s * _real(x) for x, s in zip(parts, signs, strict=True) if not isinstance(x, View)
+        ]
         shift = sum(shifts[1:], shifts[0]) if shifts else np.zeros(())
         if len(views) == 1:
             result = self.scale_shift(name, views[0], factors[0], shift)
@@ -226,7 +232,9 @@ class Builder:
             raise LipoptError("it divides by zero")
         return self.scale_shift(name, x, 1.0 / divisor, 0.0)
 
-    def normalize(self, name: str, x: View, scale: Any, shift: Any, mean: Any, variance: Any, epsilon: float) -> View:
+    def normalize(
+        self, name: str, x: View, scale: Any, shift: Any, mean: Any, variance: Any, epsilon: float
+    ) -> View:
         """Batch normalization with known statistics: one of each a channel (axis 1), or None."""
         along = (-1,) + (1,) * (len(x.shape) - 2)
         factor = 1.0 / np.sqrt(np.asarray(variance, dtype=np.float64) + epsilon)
@@ -278,7 +286,9 @@ class Builder:
         batch, _, *space = x.shape
         outputs = weight.shape[1] * groups
         index = np.arange(batch * outputs * prod(out)).reshape(batch, outputs, *out)
-        matrix, _ = _convolution_matrix(index, index.size, weight, strides, pads, dilations, groups, positions=space)
+        matrix, _ = _convolution_matrix(
+            index, index.size, weight, strides, pads, dilations, groups, positions=space
+        )
         source = self.materialize(f"{name}.input", x)
         term = (source, sp.csr_array(matrix.T))
         shift = np.zeros(outputs) if bias is None else _real(bias)
@@ -415,7 +425,9 @@ class Builder:
     def pad(self, name: str, x: View, pads: Pads, mode: str, value: float) -> View:
         """Padding in one of NumPy's modes; negative padding cuts."""
         wide = [(max(before, 0), max(after, 0)) for before, after in pads]
-        cuts = tuple(slice(max(-p, 0), n - max(-q, 0)) for (p, q), n in zip(pads, x.shape, strict=True))
+        cuts = tuple(
+            slice(max(-p, 0), n - max(-q, 0)) for (p, q), n in zip(pads, x.shape, strict=True)
+        )
         inside = x.moved(lambda i: i[cuts])
         if mode != "constant":
             return inside.moved(lambda i: np.pad(i, wide, mode=mode))  # type: ignore[call-overload]
@@ -502,7 +514,9 @@ class Builder:
         wide = x.moved(lambda i: np.broadcast_to(i, shape))
         return self.activation(name, wide, "clip", {"low" if largest else "high": y})
 
-    def activation(self, name: str, x: View, kind: str, parameters: Mapping[str, Any] | None = None) -> View:
+    def activation(
+        self, name: str, x: View, kind: str, parameters: Mapping[str, Any] | None = None
+    ) -> View:
         """An elementwise activation; parameters that are arrays broadcast to the shape of x."""
         source = self.materialize(f"{name}.input", x)
         arrays: dict[str, Array | float] = {}
@@ -563,7 +577,9 @@ def _convolution_matrix(
     batch, channels, *space = index.shape
     outputs, per_group, *kernel = weight.shape
     if channels != per_group * groups or outputs % groups:
-        raise LipoptError(f"{channels} channels do not fit weights of shape {list(weight.shape)}, {groups} groups")
+        raise LipoptError(
+            f"{channels} channels do not fit weights of shape {list(weight.shape)}, {groups} groups"
+        )
     seen = windows(index.reshape(-1, *space), kernel, strides, pads, dilations)
     if positions is not None:
         seen = seen[(slice(None), *(slice(n) for n in positions))]
@@ -594,10 +610,6 @@ def _from_rows(columns: Array, data: Array, rows: int, size: int) -> sp.csr_arra
         matrix = matrix.astype(np.float64)
         matrix.sum_duplicates()
     return matrix
-
-
-def _sources(node: Node) -> tuple[int, ...]:
-    return () if isinstance(node, Input) else node.sources
 
 
 def _renumbered(node: Node, place: Mapping[int, int]) -> Node:

@@ -15,11 +15,11 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
-from .. import activations
 from ..errors import LipoptError
-from ..network import Activation, Affine, Input, Node
-from ..rounding import Array
-from ..threads import blas_threads
+from ..model import activations
+from ..model.network import Activation, Affine, Input, Node
+from ..numerics.arrays import Array
+from ..numerics.blas import blas_threads
 from .builder import Builder
 from .views import ZERO, View
 

@@ -14,7 +14,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from ..errors import LipoptError
-from ..network import Activation, Affine
+from ..model.network import Activation, Affine
 from .builder import Builder
 from .views import View, whole
 

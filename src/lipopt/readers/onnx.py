@@ -23,8 +23,8 @@ from onnx.external_data_helper import load_external_data_for_model
 from onnx.reference import ReferenceEvaluator
 
 from ..errors import LipoptError
-from ..network import Network, Source
-from ..rounding import Array
+from ..model.network import Network, Source
+from ..numerics.arrays import Array
 from .builder import Builder
 from .check import Original, check_against
 from .onnx_operators import HANDLERS, REFUSED, Step, Value
@@ -32,7 +32,14 @@ from .onnx_original import evaluator
 from .views import View
 
 DOMAINS = ("", "ai.onnx")
-RANDOM = ("RandomNormal", "RandomUniform", "RandomNormalLike", "RandomUniformLike", "Multinomial", "Bernoulli")
+RANDOM = (
+    "RandomNormal",
+    "RandomUniform",
+    "RandomNormalLike",
+    "RandomUniformLike",
+    "Multinomial",
+    "Bernoulli",
+)
 LOOPS = ("Loop", "Scan")
 TAILS = ("Softmax", "LogSoftmax", "Sigmoid")  # what `logits` cuts off
 MOST_NODES = 1_000_000  # nodes after functions are inlined; a few of them can stand for 2^100
@@ -80,7 +87,9 @@ def read_onnx(
     return replace(network, source=Source(hashes, words))
 
 
-def network_from_model(model: onnx.ModelProto, part: Part | None = None, check: bool = True) -> Network:
+def network_from_model(
+    model: onnx.ModelProto, part: Part | None = None, check: bool = True
+) -> Network:
     """The network of a model in memory."""
     return read_model(model, part or Part(), check)[0]
 
@@ -159,13 +168,17 @@ class _Graph:
     def _fixed(self, name: str, value: Any) -> Array:
         """The value of an input that is held fixed, in the shape and type that the model wants."""
         if name not in self.inputs:
-            raise LipoptError(f"'{name}' cannot be fixed: the model's inputs are {', '.join(self.inputs)}")
+            raise LipoptError(
+                f"'{name}' cannot be fixed: the model's inputs are {', '.join(self.inputs)}"
+            )
         wanted = self.inputs[name].type.tensor_type
         kind = helper.tensor_dtype_to_np_dtype(wanted.elem_type)
         shape = [d.dim_value or 1 for d in wanted.shape.dim]
         array = np.asarray(value, dtype=kind)
         if array.size not in (1, prod(shape)):
-            raise LipoptError(f"the input '{name}' has shape {shape}, its value {list(array.shape)}")
+            raise LipoptError(
+                f"the input '{name}' has shape {shape}, its value {list(array.shape)}"
+            )
         if array.dtype.kind == "f" and not np.isfinite(array).all():
             raise LipoptError(f"the value of input '{name}' has entries that are NaN or infinite")
         return np.broadcast_to(array.reshape(shape if array.size > 1 else [1] * len(shape)), shape)
@@ -174,7 +187,9 @@ class _Graph:
         """The name of the input."""
         if part.input is not None:
             if part.input not in self.inputs and part.input not in self.producers:
-                raise LipoptError(f"the model has no tensor '{part.input}'; its inputs are {', '.join(self.inputs)}")
+                raise LipoptError(
+                    f"the model has no tensor '{part.input}'; its inputs are {', '.join(self.inputs)}"
+                )
             return part.input
         needed = set(self._needed_names())
         free = [n for n in self.inputs if n in needed and n not in self.constants]
@@ -248,7 +263,9 @@ class _Graph:
         if batch:
             shape[0] = 1
         if not shape or any(n <= 0 for n in shape):
-            raise LipoptError(f"input '{self.input}' has shape {shape} with unknown sizes; export the model with fixed ones")
+            raise LipoptError(
+                f"input '{self.input}' has shape {shape} with unknown sizes; export the model with fixed ones"
+            )
         return shape, batch
 
     def _input_info(self) -> Any:
@@ -259,7 +276,9 @@ class _Graph:
         for value in inferred.graph.value_info:
             if value.name == self.input:
                 return value
-        raise LipoptError(f"the shape of the tensor '{self.input}' is not known; choose another input")
+        raise LipoptError(
+            f"the shape of the tensor '{self.input}' is not known; choose another input"
+        )
 
     def describe(self, name: str) -> str:
         """What is wrong if a tensor has other values."""
@@ -279,7 +298,9 @@ class _Graph:
         ends = [onnx.ValueInfoProto(name=name) for name in names]
         graph = helper.make_graph(self.nodes, "part", [start], ends, constants)
         opsets = self.model.opset_import
-        evaluate = evaluator(helper.make_model(graph, opset_imports=opsets, ir_version=self.model.ir_version))
+        evaluate = evaluator(
+            helper.make_model(graph, opset_imports=opsets, ir_version=self.model.ir_version)
+        )
         return lambda point: evaluate({self.input: point.reshape(shape).astype(kind)})
 
 
@@ -295,7 +316,9 @@ class _Walk:
         for node in nodes:
             for name in _reads(node):
                 if name not in values:
-                    raise LipoptError(f"{_label(node)} reads '{name}', which lipopt does not compute")
+                    raise LipoptError(
+                        f"{_label(node)} reads '{name}', which lipopt does not compute"
+                    )
             inputs = [values[name] for name in node.input]
             names = [name for name in node.output if name]
             results = self._compute(node, inputs, values)
@@ -304,7 +327,9 @@ class _Walk:
                 names = names[: len(results)]
             values.update(zip(names, results, strict=True))
 
-    def _compute(self, node: onnx.NodeProto, inputs: list[Value], values: dict[str, Value]) -> Sequence[Value]:
+    def _compute(
+        self, node: onnx.NodeProto, inputs: list[Value], values: dict[str, Value]
+    ) -> Sequence[Value]:
         label = _label(node)
         if node.op_type in RANDOM:
             raise LipoptError(f"{label} is random; export the model in evaluation mode")
@@ -328,7 +353,9 @@ class _Walk:
             raise LipoptError(f"{label} cannot be read: {error!r}") from error
         return result if isinstance(result, list) else [result]  # type: ignore[list-item]
 
-    def _branch(self, node: onnx.NodeProto, condition: bool, values: dict[str, Value]) -> Sequence[Value]:
+    def _branch(
+        self, node: onnx.NodeProto, condition: bool, values: dict[str, Value]
+    ) -> Sequence[Value]:
         """The branch of an If whose condition is known."""
         wanted = "then_branch" if condition else "else_branch"
         branch = next(a.g for a in node.attribute if a.name == wanted)
@@ -338,7 +365,9 @@ class _Walk:
         self.run(branch.node, inner)
         return [inner[value.name] for value in branch.output]
 
-    def _folded(self, node: onnx.NodeProto, values: dict[str, Value], label: str) -> Sequence[Value]:
+    def _folded(
+        self, node: onnx.NodeProto, values: dict[str, Value], label: str
+    ) -> Sequence[Value]:
         """A node with constant inputs, computed by ONNX's own reference implementation."""
         feeds = {name: values[name] for name in _reads(node) if name}
         _check_size(node, feeds, label)
@@ -351,7 +380,9 @@ class _Walk:
             model = helper.make_model(graph, opset_imports=opsets)
             outputs = ReferenceEvaluator(model).run(None, feeds)
         except Exception as error:  # the reference implementation raises all kinds
-            raise LipoptError(f"{label} has constant inputs and cannot be computed: {error}") from error
+            raise LipoptError(
+                f"{label} has constant inputs and cannot be computed: {error}"
+            ) from error
         return [np.asarray(output) for output in outputs]
 
 

@@ -14,7 +14,7 @@ from onnx import TensorProto, helper
 from onnx.reference import ReferenceEvaluator
 
 from ..errors import LipoptError
-from ..rounding import Array
+from ..numerics.arrays import Array
 from . import gates
 from .builder import INTERPOLATED, Builder
 from .views import View, places_along, same_pads
@@ -40,7 +40,9 @@ REFUSED = {
     "Loop": "loops are not supported; export the model with its loops unrolled",
     "Scan": "loops are not supported; export the model with its loops unrolled",
 }
-TWO_TENSORS = "it multiplies two tensors that depend on the input (attention?), which is not supported"
+TWO_TENSORS = (
+    "it multiplies two tensors that depend on the input (attention?), which is not supported"
+)
 FLOATS = (TensorProto.FLOAT, TensorProto.DOUBLE)
 
 
@@ -304,7 +306,9 @@ def _check_same_pool(space: Sequence[int], window: _Window) -> None:
     for n, k, s in zip(space, window.kernel, window.strides, strict=True):
         if (-(-n // s) - 1) * s + k < n:
             # Some cut entries off at the front, as if the padding were negative.
-            raise LipoptError("auto_pad=SAME with windows that end before the input does is not supported; export it with pads")
+            raise LipoptError(
+                "auto_pad=SAME with windows that end before the input does is not supported; export it with pads"
+            )
 
 
 @_handles("Conv")
@@ -333,7 +337,9 @@ def _conv_transpose(step: Step) -> View:
     extra = list(step.attribute("output_padding", [0] * d))
     # The length of the output along each axis if nothing is cut off.
     full = []
-    for n, k, s, dilation, more in zip(x.shape[2:], window.kernel, window.strides, window.dilations, extra, strict=True):
+    for n, k, s, dilation, more in zip(
+        x.shape[2:], window.kernel, window.strides, window.dilations, extra, strict=True
+    ):
         full.append(s * (n - 1) + more + (k - 1) * dilation + 1)
     auto = step.attribute("auto_pad", "NOTSET")
     out = step.attribute("output_shape", None)
@@ -341,7 +347,9 @@ def _conv_transpose(step: Step) -> View:
         out = [n * s for n, s in zip(x.shape[2:], window.strides, strict=True)]
         if any(wanted > length for wanted, length in zip(out, full, strict=True)):
             # The specification pads to this size, onnxruntime does not.
-            raise LipoptError(f"auto_pad={auto} asks for {out}, more than the kernel reaches ({full}); export it with pads")
+            raise LipoptError(
+                f"auto_pad={auto} asks for {out}, more than the kernel reaches ({full}); export it with pads"
+            )
     if out is None:
         pads = _pads(step, x.shape[2:], window)
         out = [length - before - after for length, (before, after) in zip(full, pads, strict=True)]
@@ -386,7 +394,9 @@ def _max_pool(step: Step) -> View:
     window = _window(step, step.attribute("kernel_shape", []))
     pads = _pads(step, x.shape[2:], window)
     ceil = bool(step.attribute("ceil_mode", 0))
-    return step.builder.max_pool(step.name, x, window.kernel, window.strides, pads, window.dilations, ceil)
+    return step.builder.max_pool(
+        step.name, x, window.kernel, window.strides, pads, window.dilations, ceil
+    )
 
 
 @_handles("GlobalAveragePool", "GlobalMaxPool")
@@ -443,7 +453,9 @@ def _resize(step: Step) -> View:
         attributes["mode"] = "linear"
     nearest = attributes.get("mode", "nearest") == "nearest"
     if old and nearest and any(s < 1 and 1 / s % 1 for s in np.asarray(scales, np.float64)):
-        raise LipoptError("before opset 11, 'nearest' does not say which entry is the nearest one; export it with a newer opset")
+        raise LipoptError(
+            "before opset 11, 'nearest' does not say which entry is the nearest one; export it with a newer opset"
+        )
     for k, axis in enumerate(axes):
         n = x.shape[axis]
         if sizes is not None and np.size(sizes):
@@ -501,7 +513,9 @@ def _resize_weights(n: int, given: dict[str, Array], attributes: dict[str, Any])
     return weights
 
 
-def evaluate(nodes: Sequence[onnx.NodeProto], feeds: dict[str, Any], names: Sequence[str], opset: int) -> list[Array]:
+def evaluate(
+    nodes: Sequence[onnx.NodeProto], feeds: dict[str, Any], names: Sequence[str], opset: int
+) -> list[Array]:
     """The named results of some nodes, by ONNX's own reference implementation."""
     unknown = [helper.make_tensor_value_info(n, TensorProto.UNDEFINED, None) for n in feeds]
     results = [helper.make_tensor_value_info(n, TensorProto.UNDEFINED, None) for n in names]
@@ -781,7 +795,10 @@ def _activation(kind: str, **names: tuple[str, float]) -> Handler:
     return handle
 
 
-SELU = {"alpha": ("alpha", 1.67326319217681884765625), "gamma": ("gamma", 1.05070102214813232421875)}
+SELU = {
+    "alpha": ("alpha", 1.67326319217681884765625),
+    "gamma": ("gamma", 1.05070102214813232421875),
+}
 HANDLERS["Relu"] = _activation("relu")
 HANDLERS["Abs"] = _activation("abs")
 HANDLERS["LeakyRelu"] = _activation("leaky_relu", alpha=("alpha", 0.01))

@@ -11,7 +11,7 @@ from onnx.reference import ReferenceEvaluator
 from onnx.reference.op_run import OpRun
 
 from ..errors import LipoptError
-from ..rounding import Array
+from ..numerics.arrays import Array
 
 Run = Callable[[dict[str, Array]], Sequence[Any]]
 
@@ -46,7 +46,9 @@ def _runtime(model: onnx.ModelProto) -> Run | None:
     options.intra_op_num_threads = 1
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
     try:
-        session = onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
+        session = onnxruntime.InferenceSession(
+            model.SerializeToString(), options, providers=["CPUExecutionProvider"]
+        )
     except Exception:  # an operator, a type or an opset that it does not have
         return None
     return lambda feeds: session.run(None, feeds)

@@ -20,9 +20,8 @@ from typing import Any
 import numpy as np
 
 from ..errors import LipoptError
-from ..network import Network, Source
-from ..rounding import Array
-from ..tensors import as_array
+from ..model.network import Network, Source
+from ..numerics.arrays import Array, as_array
 from .builder import Builder
 from .check import Original, check_against
 from .views import View
@@ -33,7 +32,9 @@ try:
     from torch.export import ExportedProgram
     from torch.utils._pytree import tree_leaves
 except ImportError as error:
-    raise LipoptError("reading a torch module needs PyTorch; install it with: pip install 'lipopt[torch]'") from error
+    raise LipoptError(
+        "reading a torch module needs PyTorch; install it with: pip install 'lipopt[torch]'"
+    ) from error
 
 from .torch_operators import HANDLERS, IGNORED, REFUSED, TAILS
 
@@ -146,7 +147,9 @@ def _checked_shape(shape: Sequence[int]) -> tuple[int, ...]:
     try:
         sizes = tuple(int(n) for n in shape)
     except (TypeError, ValueError) as error:
-        raise LipoptError(f"input_shape is a list of sizes such as (3, 32, 32), got {shape!r}") from error
+        raise LipoptError(
+            f"input_shape is a list of sizes such as (3, 32, 32), got {shape!r}"
+        ) from error
     if not all(n > 0 for n in sizes):
         raise LipoptError(f"input_shape {sizes} has sizes that are not positive")
     return sizes
@@ -169,10 +172,14 @@ def _program_shape(program: Any) -> tuple[int, ...]:
     names = program.graph_signature.user_inputs
     nodes = [n for n in program.graph.nodes if n.op == "placeholder" and n.name in names]
     if len(nodes) != 1:
-        raise LipoptError(f"the program takes {len(nodes)} inputs; export one that takes one tensor")
+        raise LipoptError(
+            f"the program takes {len(nodes)} inputs; export one that takes one tensor"
+        )
     batch, *shape = nodes[0].meta["val"].shape
     if not isinstance(batch, torch.SymInt) and batch != 1:
-        raise LipoptError(f"the program was exported for batches of {batch}; export it with a batch of 1, or with a dynamic one")
+        raise LipoptError(
+            f"the program was exported for batches of {batch}; export it with a batch of 1, or with a dynamic one"
+        )
     if any(isinstance(n, torch.SymInt) for n in shape):
         raise LipoptError("the program has dynamic shapes; pass input_shape=(...)")
     return tuple(shape)
@@ -221,7 +228,9 @@ def _exported(module: nn.Module, example: Any) -> Any:
             return program.run_decompositions(decompositions)
     except Exception as error:  # exporting runs the user's own code
         shape = tuple(example.shape)
-        raise LipoptError(f"torch.export cannot trace this module for an input of shape {shape}: {_reason(error)}") from error
+        raise LipoptError(
+            f"torch.export cannot trace this module for an input of shape {shape}: {_reason(error)}"
+        ) from error
 
 
 def _rewrite_soft_shrink(graph: Any) -> None:
@@ -300,12 +309,16 @@ class _Walk:
         names = self.program.graph_signature.user_outputs
         results = [node for node in self.program.graph.nodes if node.name in names]
         if len(names) != 1 or len(results) != 1:
-            raise LipoptError(f"the module returns {len(names)} results; wrap it in a module that returns one tensor")
+            raise LipoptError(
+                f"the module returns {len(names)} results; wrap it in a module that returns one tensor"
+            )
         goal = results[0]
         if not logits:
             return goal
         if str(goal.target) not in TAILS:
-            raise LipoptError("there is nothing to cut off: the module does not end in a softmax, log-softmax or sigmoid")
+            raise LipoptError(
+                "there is nothing to cut off: the module does not end in a softmax, log-softmax or sigmoid"
+            )
         return goal.args[0]
 
     def _call(self, node: Any) -> Any:
@@ -324,7 +337,9 @@ class _Walk:
         if not depends:
             return _computed(node, args, kwargs)
         if target not in HANDLERS:
-            raise LipoptError(f"{_label(node)} is not supported; rewrite the model with supported layers")
+            raise LipoptError(
+                f"{_label(node)} is not supported; rewrite the model with supported layers"
+            )
         try:
             result = HANDLERS[target](self.builder, node.name, *_plain(args), **_plain(kwargs))
             # A constant in the shape of a tensor; its type is that of the tensor, or given.

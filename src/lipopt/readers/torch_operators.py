@@ -15,7 +15,7 @@ import scipy.sparse as sp
 import torch
 
 from ..errors import LipoptError
-from ..rounding import Array
+from ..numerics.arrays import Array
 from . import gates
 from .builder import INTERPOLATED, Builder
 from .views import ZERO, View, places_along
@@ -96,7 +96,9 @@ def _linear(b: Builder, name: str, x: View, weight: Array, bias: Array | None = 
 @_handles("matmul.default", "mm.default", "bmm.default", "mv.default", "dot.default")
 def _matmul(b: Builder, name: str, x: Tensor, y: Tensor) -> View:
     if isinstance(x, View) and isinstance(y, View):
-        raise LipoptError("it multiplies two tensors that depend on the input (attention?), which is not supported")
+        raise LipoptError(
+            "it multiplies two tensors that depend on the input (attention?), which is not supported"
+        )
     if isinstance(x, View):
         return b.matmul(name, x, np.asarray(y))
     assert isinstance(y, View)
@@ -104,7 +106,9 @@ def _matmul(b: Builder, name: str, x: Tensor, y: Tensor) -> View:
 
 
 @_handles("addmm.default", "baddbmm.default", "addmv.default")
-def _addmm(b: Builder, name: str, start: Tensor, x: Tensor, y: Tensor, beta: float = 1, alpha: float = 1) -> View:
+def _addmm(
+    b: Builder, name: str, start: Tensor, x: Tensor, y: Tensor, beta: float = 1, alpha: float = 1
+) -> View:
     depends = isinstance(x, View) or isinstance(y, View)
     product = _matmul(b, name, x, y) if depends else np.asarray(x) @ np.asarray(y)
     return b.total(name, [product, start], [float(alpha), float(beta)])
@@ -232,7 +236,9 @@ def _convolution(
     groups: int,
 ) -> View:
     if transposed:
-        return _conv_transpose(b, name, x, weight, bias, stride, padding, output_padding, groups, dilation)
+        return _conv_transpose(
+            b, name, x, weight, bias, stride, padding, output_padding, groups, dilation
+        )
     return _conv(b, name, x, weight, bias, stride, padding, dilation, groups)
 
 
@@ -349,7 +355,9 @@ def _max_pool_with_indices(b: Builder, name: str, *args: Any) -> tuple[View, Non
     return _max_pool(b, name, *args), None
 
 
-@_handles("adaptive_max_pool1d.default", "adaptive_max_pool2d.default", "adaptive_max_pool3d.default")
+@_handles(
+    "adaptive_max_pool1d.default", "adaptive_max_pool2d.default", "adaptive_max_pool3d.default"
+)
 def _adaptive_max_pool(b: Builder, name: str, x: View, output_size: Any) -> tuple[View, None]:
     return b.adaptive_max_pool(name, x, [int(n) for n in output_size]), None
 
@@ -407,12 +415,16 @@ def _axes(x: View, dim: Any) -> list[int]:
 
 
 @_handles("mean.default", "mean.dim")
-def _mean(b: Builder, name: str, x: View, dim: Any = None, keepdim: bool = False, dtype: Any = None) -> View:
+def _mean(
+    b: Builder, name: str, x: View, dim: Any = None, keepdim: bool = False, dtype: Any = None
+) -> View:
     return b.reduce(name, x, _axes(x, dim), keepdim, "mean")
 
 
 @_handles("sum.default", "sum.dim_IntList", "nansum.default")
-def _sum(b: Builder, name: str, x: View, dim: Any = None, keepdim: bool = False, dtype: Any = None) -> View:
+def _sum(
+    b: Builder, name: str, x: View, dim: Any = None, keepdim: bool = False, dtype: Any = None
+) -> View:
     return b.reduce(name, x, _axes(x, dim), keepdim, "sum")
 
 
@@ -539,7 +551,9 @@ def _cast(b: Builder, name: str, x: View, *args: Any, **options: Any) -> View:
     return x
 
 
-@_handles("dropout.default", "native_dropout.default", "alpha_dropout.default", "feature_dropout.default")
+@_handles(
+    "dropout.default", "native_dropout.default", "alpha_dropout.default", "feature_dropout.default"
+)
 def _dropout(b: Builder, name: str, x: View, p: float, train: bool) -> View:
     if train and p != 0:
         raise LipoptError("it is random; use it in training alone (training=self.training)")
@@ -590,7 +604,9 @@ def _permute(b: Builder, name: str, x: View, order: Sequence[int]) -> View:
 
 
 @_handles("slice.Tensor")
-def _slice(b: Builder, name: str, x: View, dim: int = 0, start: Any = None, end: Any = None, step: int = 1) -> View:
+def _slice(
+    b: Builder, name: str, x: View, dim: int = 0, start: Any = None, end: Any = None, step: int = 1
+) -> View:
     return x.moved(lambda i: i[_cut(len(x.shape), dim, start, end, step)])
 
 
@@ -680,7 +696,9 @@ def _split(b: Builder, name: str, x: View, size: int, dim: int = 0) -> list[View
 
 
 @_handles("split_with_sizes.default")
-def _split_with_sizes(b: Builder, name: str, x: View, sizes: Sequence[int], dim: int = 0) -> list[View]:
+def _split_with_sizes(
+    b: Builder, name: str, x: View, sizes: Sequence[int], dim: int = 0
+) -> list[View]:
     return [View(x.node, part) for part in np.split(x.index, np.cumsum(sizes)[:-1], axis=dim)]
 
 
@@ -726,7 +744,9 @@ MODES = {"constant": "constant", "reflect": "reflect", "replicate": "edge", "cir
 
 
 @_handles("pad.default", "constant_pad_nd.default")
-def _pad(b: Builder, name: str, x: View, pad: Sequence[int], mode: Any = "constant", value: Any = None) -> View:
+def _pad(
+    b: Builder, name: str, x: View, pad: Sequence[int], mode: Any = "constant", value: Any = None
+) -> View:
     if not isinstance(mode, str):  # constant_pad_nd(x, pad, value)
         value = mode
         mode = "constant"
@@ -772,7 +792,9 @@ def _select_scatter(b: Builder, name: str, x: Any, new: Any, dim: int, index: in
 
 
 @_handles("index_put.default")
-def _index_put(b: Builder, name: str, x: Any, indices: Sequence[Any], new: Any, accumulate: bool = False) -> View:
+def _index_put(
+    b: Builder, name: str, x: Any, indices: Sequence[Any], new: Any, accumulate: bool = False
+) -> View:
     if accumulate:
         return b.add_at(name, _array(x), _array(new), _places(indices))
     return b.overwrite(name, _array(x), _array(new), _places(indices))
@@ -864,11 +886,15 @@ _handles("erf.default")(_activation("erf"))
 _handles("hardswish.default")(_activation("hard_swish"))
 _handles("silu.default")(_activation("silu"))
 _handles("mish.default")(_activation("mish"))
-_handles("relu6.default")(lambda b, name, x: b.activation(name, x, "clip", {"low": 0.0, "high": 6.0}))
+_handles("relu6.default")(
+    lambda b, name, x: b.activation(name, x, "clip", {"low": 0.0, "high": 6.0})
+)
 
 
 @_handles("elu.default")
-def _elu(b: Builder, name: str, x: View, alpha: float = 1.0, scale: float = 1.0, input_scale: float = 1.0) -> View:
+def _elu(
+    b: Builder, name: str, x: View, alpha: float = 1.0, scale: float = 1.0, input_scale: float = 1.0
+) -> View:
     if input_scale != 1:
         raise LipoptError("only ELU with input_scale 1 is supported")
     if scale != 1:
@@ -916,7 +942,9 @@ def _prelu(b: Builder, name: str, x: View, weight: Array) -> View:
 @_handles("softplus.default")
 def _softplus(b: Builder, name: str, x: View, beta: float = 1.0, threshold: float = 20.0) -> View:
     if threshold < 20:
-        raise LipoptError(f"softplus with threshold {threshold} jumps where it becomes linear; use the default of 20")
+        raise LipoptError(
+            f"softplus with threshold {threshold} jumps where it becomes linear; use the default of 20"
+        )
     result = b.activation(name, x, "softplus", {"beta": beta})
     b.gaps[result.node] = float(np.exp(-threshold) / beta)  # PyTorch goes on linearly
     return result

@@ -14,7 +14,7 @@ from math import prod
 import numpy as np
 
 from ..errors import LipoptError
-from ..rounding import Array
+from ..numerics.arrays import Array
 
 ZERO = -1  # the place of an entry that is the constant zero
 OUTSIDE = -2  # the place of what a window sees beyond the tensor: no entry at all

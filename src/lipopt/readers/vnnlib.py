@@ -29,8 +29,8 @@ from typing import Protocol, TypeAlias
 
 import numpy as np
 
-from ..domain import Box, Boxes
 from ..errors import LipoptError
+from ..model.domain import Box, Boxes
 
 DEEPEST = 200  # parentheses within parentheses
 MOST_BOXES = 1_000_000  # when disjunctions are multiplied out

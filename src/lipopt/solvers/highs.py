@@ -1,7 +1,8 @@
 """LPs through HiGHS: maximize b.y subject to A y >= a and y >= 0, and its dual.
 
-Both forms give the same two vectors: y and the multipliers c >= 0 of the rows. What the solver calls them worth is not looked at.
-`docs/lp-solvers.md` has the measurements behind the defaults.
+Both forms give the same two vectors: y and the multipliers c >= 0 of the rows. The objective value
+that the solver reports is not used: bounds are computed from c. `docs/lp-solvers.md` has the
+measurements behind the defaults.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from ..errors import LipoptError
-from ..rounding import Array
+from ..numerics.arrays import Array
 
 SOLVERS = ("simplex", "ipm", "ipx", "hipo", "pdlp", "hipdlp")
 
@@ -31,39 +32,65 @@ def solve(
 ) -> tuple[Array, Array, bool]:
     """y, the multipliers of the rows (>= 0), and whether the solver says they are optimal.
 
-    `moments` passes the problem as it stands; `multipliers` its dual: minimize -a.c subject to A'c <= -b, c >= 0."""
+    `moments` passes the problem as it stands; `multipliers` its dual: minimize -a.c subject to
+    A'c <= -b, c >= 0. Both vectors are zero if the solver found nothing that can be used."""
     if solver not in SOLVERS:
         raise LipoptError(f"unknown solver '{solver}'; use one of {', '.join(SOLVERS)}")
     rows, columns = A.shape
     if form == "moments":
-        lp = _model(-b, np.zeros(columns), np.full(columns, np.inf), a, np.full(rows, np.inf), A)
+        lp = _model(-b, A, row_lower=a, row_upper=np.full(rows, np.inf))
     else:
-        lp = _model(-a, np.zeros(rows), np.full(rows, np.inf), np.full(columns, -np.inf), -b, sp.csr_array(A.T))
-    highs = highspy.Highs()
-    options = {"output_flag": False, "solver": solver, "time_limit": max(0.0, seconds)}
-    if "pdlp" in solver:
-        options |= {"pdlp_optimality_tolerance": tolerance, "kkt_tolerance": tolerance}
-    for name, value in options.items():
-        highs.setOptionValue(name, value)
+        lp = _model(-a, sp.csr_array(A.T), row_lower=np.full(columns, -np.inf), row_upper=-b)
+    highs = _solver(solver, tolerance, seconds)
     highs.passModel(lp)
     highs.run()
     solution = highs.getSolution()
-    optimal = highs.getModelStatus() == highspy.HighsModelStatus.kOptimal
+    primal = np.array(solution.col_value)
+    dual = np.array(solution.row_dual)
     if form == "moments":
-        y, c = np.array(solution.col_value), np.array(solution.row_dual)
+        y = primal
+        c = dual
     else:
-        y, c = -np.array(solution.row_dual), np.array(solution.col_value)
-    usable = len(y) == columns and len(c) == rows and bool(np.isfinite(y).all() and np.isfinite(c).all())
-    if not usable:
+        y = -dual
+        c = primal
+    if not (_is_usable(y, columns) and _is_usable(c, rows)):
         return np.zeros(columns), np.zeros(rows), False
+    optimal = highs.getModelStatus() == highspy.HighsModelStatus.kOptimal
     return np.maximum(y, 0), np.maximum(c, 0), optimal
 
 
-def _model(cost: Array, lower: Array, upper: Array, row_lower: Array, row_upper: Array, matrix: sp.csr_array) -> highspy.HighsLp:
+def _is_usable(vector: Array, size: int) -> bool:
+    """Whether the solver returned a vector of the right size, all of it finite."""
+    return len(vector) == size and bool(np.isfinite(vector).all())
+
+
+def _solver(solver: str, tolerance: float, seconds: float) -> highspy.Highs:
+    """HiGHS with its options set; only the first-order solvers take a tolerance."""
+    options = {"output_flag": False, "solver": solver, "time_limit": max(0.0, seconds)}
+    if "pdlp" in solver:
+        options["pdlp_optimality_tolerance"] = tolerance
+        options["kkt_tolerance"] = tolerance
+    highs = highspy.Highs()
+    for name, value in options.items():
+        highs.setOptionValue(name, value)
+    return highs
+
+
+def _model(
+    cost: Array, matrix: sp.csr_array, *, row_lower: Array, row_upper: Array
+) -> highspy.HighsLp:
+    """Minimize cost.x subject to row_lower <= matrix x <= row_upper and x >= 0."""
+    rows, columns = matrix.shape
     lp = highspy.HighsLp()
-    lp.num_row_, lp.num_col_ = matrix.shape
-    lp.col_cost_, lp.col_lower_, lp.col_upper_ = cost, lower, upper
-    lp.row_lower_, lp.row_upper_ = row_lower, row_upper
+    lp.num_row_ = rows
+    lp.num_col_ = columns
+    lp.col_cost_ = cost
+    lp.col_lower_ = np.zeros(columns)
+    lp.col_upper_ = np.full(columns, np.inf)
+    lp.row_lower_ = row_lower
+    lp.row_upper_ = row_upper
     lp.a_matrix_.format_ = highspy.MatrixFormat.kRowwise
-    lp.a_matrix_.start_, lp.a_matrix_.index_, lp.a_matrix_.value_ = matrix.indptr, matrix.indices, matrix.data
+    lp.a_matrix_.start_ = matrix.indptr
+    lp.a_matrix_.index_ = matrix.indices
+    lp.a_matrix_.value_ = matrix.data
     return lp

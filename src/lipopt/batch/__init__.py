@@ -1,0 +1,1 @@
+"""Many points: what is asked about each, who solves it, the file of results, their summary."""

@@ -1,0 +1,146 @@
+"""One linf ball: the problems of all targets over it, and when a bound certifies a margin.
+
+In a convex domain f_i - f_j changes by at most L |x' - x|, L its Lipschitz constant there. So the
+class i at x is kept in the whole linf ball of radius R around x if  f_i(x) - f_j(x) > R L_j(R)  for
+all j, where L_j(R) is a bound for f_i - f_j over that ball. As L_j grows with the ball, a bound for
+one radius holds for every smaller one.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TypeAlias
+
+import numpy as np
+import scipy.sparse as sp
+
+from ..errors import LipoptError
+from ..methods.sdp.method import SDP
+from ..model.domain import Ball
+from ..model.network import Network
+from ..model.norms import Norm
+from ..numerics.arrays import Array
+from ..numerics.rounding import up_float
+from ..problem.intervals import preactivation_intervals
+from ..problem.presolve import only_rows
+from ..problem.question import Posed, Question, pose
+from ..problem.task import Budget, Memory, Task, UpperBound
+from .rows import Ask, Target
+
+# What the problems of one radius leave for those of the next: by target, and under None what the
+# problem of all targets together leaves.
+Memories: TypeAlias = Mapping[Target | None, Memory]
+
+
+@dataclass(frozen=True, eq=False)
+class BallProblems:
+    """The problems of all targets over one ball. Intervals and presolve are done once for all."""
+
+    ball: Ball
+    posed: Posed
+    whole: Task  # all targets together
+    tasks: list[Task]  # each target on its own
+
+
+def new_memories(targets: Sequence[Target]) -> Memories:
+    """Empty memories, for the first radius."""
+    memories: dict[Target | None, Memory] = {target: Memory() for target in targets}
+    memories[None] = Memory()
+    return memories
+
+
+def pose_ball(
+    network: Network,
+    norm: Norm,
+    ball: Ball,
+    targets: Sequence[Target],
+    seed: int,
+    memories: Memories,
+) -> BallProblems:
+    """The problems of the targets over a ball."""
+    posed = pose(network, Question(norm, target_matrix(network, targets), ball))
+    budget = Budget(seed=seed)
+    whole = Task(posed.raw, posed.problem, budget, memory=memories[None])
+    tasks = []
+    for target, (raw, problem) in zip(targets, posed.rows, strict=True):
+        tasks.append(Task(raw, problem, budget, memory=memories[target]))
+    return BallProblems(ball, posed, whole, tasks)
+
+
+def target_matrix(network: Network, targets: Sequence[Target]) -> sp.csr_array:
+    """The targets as rows of a matrix that multiplies the outputs."""
+    matrix = sp.lil_array((len(targets), network.output_size))
+    for row, target in enumerate(targets):
+        matrix[row, target.output] = 1.0
+        if target.minus is not None:
+            matrix[row, target.minus] = -1.0
+    return sp.csr_array(matrix)
+
+
+def margins_at(network: Network, x: Array, margins: Sequence[Target]) -> list[float]:
+    """Proved lower bounds on the margins at a point; LipoptError if outputs overflow there."""
+    lower, upper = preactivation_intervals(network, x, x)[-1]
+    found = []
+    for target in margins:
+        assert target.minus is not None
+        difference = lower[target.output] - upper[target.minus]
+        found.append(float(np.nextafter(difference, -np.inf)))
+    if not np.isfinite(found).all():
+        raise LipoptError("the network's outputs overflow at this point")
+    return found
+
+
+def is_kept(margin: float, radius: float, constant: float) -> bool:
+    """Whether a margin is proved positive in a ball: margin > radius * constant, rounded safely."""
+    most_change = up_float(float(np.nextafter(radius, np.inf)) * constant, 1)
+    return bool(margin > 0 and most_change < margin)
+
+
+def shared_bounds(
+    ask: Ask, problems: BallProblems, rows: Sequence[int], margins: Array
+) -> dict[int, UpperBound]:
+    """Bounds that keep some of these rows' margins, from multipliers that serve all rows at once.
+
+    Where they keep half of the margins or more, others are tried for the rest. Nothing is found
+    with other methods than the SDP, nor on a device, which solves rows together anyway."""
+    found: dict[int, UpperBound] = {}
+    if not isinstance(ask.method, SDP) or ask.batched is not None:
+        return found
+    left = list(rows)
+    while len(left) > 1:
+        found |= _kept_by_shared_multipliers(ask.method, problems, left, margins)
+        still_left = [k for k in left if k not in found]
+        if 2 * len(still_left) > len(left):
+            break
+        left = still_left
+    return found
+
+
+def _kept_by_shared_multipliers(
+    sdp: SDP, problems: BallProblems, rows: list[int], margins: Array
+) -> dict[int, UpperBound]:
+    """The bounds that one set of multipliers gives for these rows, if they keep their margins."""
+    task = replace(problems.whole, problem=only_rows(problems.whole.problem, rows))
+    weights = margins[rows].min() / margins[rows]  # the smaller a margin, the tighter its bound
+    bounds = sdp.every_row(task, weights)
+    if not bounds:
+        return {}
+    kept = {}
+    for k, bound in zip(rows, bounds, strict=True):
+        if is_kept(margins[k], problems.ball.radius, bound.value):
+            kept[k] = bound
+    return kept
+
+
+def deadline_of(ask: Ask, rows: int = 1) -> float | None:
+    """When the time for so many rows is up, if they start now, on the clock of time.monotonic."""
+    if ask.time_limit is None:
+        return None
+    return time.monotonic() + rows * ask.time_limit
+
+
+def until(task: Task, deadline: float | None) -> Task:
+    """The task with another deadline."""
+    return replace(task, budget=replace(task.budget, deadline=deadline))

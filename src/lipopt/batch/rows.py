@@ -1,0 +1,217 @@
+"""Rows: what a batch run is asked at every point, and the answers it gives.
+
+An `Ask` says what is wanted at every `Point`: the Lipschitz constants of some `Target`s (outputs,
+or differences of two outputs) over the linf balls of some radii, and perhaps the certified radius.
+Every answer is a `Row`, one line of the results file.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple, TypeAlias
+
+import numpy as np
+
+from ..errors import LipoptError
+from ..methods.registry import Method, find_method
+from ..methods.sdp.method import SDP
+from ..model.domain import check_clip
+from ..model.norms import Norm, find_norm
+from ..numerics.arrays import Array
+
+Margins: TypeAlias = Literal["all", "runner-up"]
+CERTIFIED_RADIUS = "certified radius"  # the question of a row that holds a certified radius
+LARGEST_RADIUS = 1.0  # where a search for the certified radius begins, if inputs are not clipped
+
+
+@dataclass(frozen=True)
+class Row:
+    """The answer to one question at one point, or in `error` the reason why there is none.
+
+    Attributes:
+        point: the number of the point in the data, from 0.
+        radius: the radius of the linf ball around the point; in a row "certified radius", the
+            radius that was certified.
+        question: "output 3", "margin 3 - 5" (output 3 minus output 5) or "certified radius".
+        label: the class of the point, if margins or a certified radius were asked for.
+        margin: a lower bound on the margin at the point itself.
+        lower: a lower bound on the Lipschitz constant: the norm of a gradient in the ball.
+        pop_lower: a lower bound on the optimum that upper bounds relax; None where it was not
+            needed to certify.
+        upper: the proved upper bound on the Lipschitz constant over the ball.
+        certified: whether margin > radius * upper, so that the margin is positive in the whole
+            ball; in a row "certified radius", whether the radius is positive. None where that was
+            not asked, or does not follow from constants in this norm.
+        method: the name of the method that gave `upper`.
+        status: "complete", or "time limit" if more time might have given a tighter bound.
+        seconds: the time that was spent on this row, with its share of what rows have in common.
+        certificate: the file that proves `upper`, if certificates were asked for.
+        error: why there is no answer, in one line; None if there is one.
+
+    Example:
+        >>> import lipopt
+        >>> network = lipopt.load([[[1.0, -2.0], [3.0, 1.0]]])
+        >>> rows = lipopt.local_bounds(network, [[0.5, 0.5]], radius=0.1)
+        >>> for row in rows:
+        ...     print(f"{row.question}: {row.lower:.3f} <= L <= {row.upper:.3f}")
+        output 0: 3.000 <= L <= 3.000
+        output 1: 4.000 <= L <= 4.000
+    """
+
+    point: int
+    radius: float
+    question: str
+    label: int | None = None
+    margin: float | None = None
+    lower: float | None = None
+    pop_lower: float | None = None
+    upper: float | None = None
+    certified: bool | None = None
+    method: str | None = None
+    status: str | None = None
+    seconds: float = 0.0
+    certificate: str | None = None
+    error: str | None = None
+
+
+class Point(NamedTuple):
+    """A point to ask about."""
+
+    number: int  # in the data
+    x: Array  # its coordinates, flat
+    label: int | None  # its class, if the questions need one
+
+
+@dataclass(frozen=True)
+class Target:
+    """The function of the inputs that is bounded: an output, or one output minus another."""
+
+    output: int
+    minus: int | None = None  # None: the output alone. Otherwise this is a margin
+
+    @property
+    def outputs(self) -> tuple[int, ...]:
+        """The outputs that occur in it."""
+        if self.minus is None:
+            return (self.output,)
+        return (self.output, self.minus)
+
+    @property
+    def words(self) -> str:
+        """How rows name it."""
+        if self.minus is None:
+            return f"output {self.output}"
+        return f"margin {self.output} - {self.minus}"
+
+
+@dataclass(frozen=True)
+class Ask:
+    """What is asked at every point: the constants of some targets for all radii.
+
+    The targets are all outputs, or one `output`, or the `margins` of the point's label. The header
+    of a results file holds these fields by name, in this order."""
+
+    radii: tuple[float, ...]
+    method: Method
+    norm: Norm = Norm.LINF
+    output: int | None = None
+    margins: Margins | None = None
+    certify: bool = False  # solve no further than it takes to decide whether a point is certified
+    largest: float | None = None  # radius to try for a certified radius; None: that is not asked
+    clip: tuple[float, float] | None = None
+    time_limit: float | None = None  # seconds for one row
+    samples: int = 200
+    seed: int = 0
+    certificates: str | None = None  # the folder to write certificates to
+
+    @staticmethod
+    def of(
+        radius: Any,
+        *,
+        method: str | Method,
+        norm: str = "linf",
+        clip: Any = None,
+        certified_radius: bool = False,
+        certificates: Any = None,
+        **others: Any,
+    ) -> Ask:
+        """What `local_bounds` was called with; LipoptError if an argument has the wrong form."""
+        radii = _numbers(radius)
+        found_norm = find_norm(norm)
+        clip_range = None if clip is None else check_clip(clip)
+        largest = _largest_radius(clip_range) if certified_radius else None
+        return Ask(
+            radii,
+            find_method(method),
+            norm=found_norm,
+            largest=largest,
+            clip=clip_range,
+            certificates=None if certificates is None else str(certificates),
+            **others,
+        )
+
+    @property
+    def batched(self) -> SDP | None:
+        """The SDP, if it runs on a device, where many problems are solved as one batch."""
+        if isinstance(self.method, SDP) and self.method.device is not None:
+            return self.method
+        return None
+
+    @property
+    def needs_label(self) -> bool:
+        """Whether the questions are about the class of a point."""
+        return self.margins is not None or self.largest is not None
+
+    def targets(self, values: Array, label: int | None) -> list[Target]:
+        """What to bound at a point where the network's outputs have these values."""
+        if self.margins is None or label is None:
+            if self.output is not None:
+                return [Target(self.output)]
+            return [Target(k) for k in range(len(values))]
+        if self.margins == "all":
+            return label_margins(label, len(values))
+        others = [k for k in range(len(values)) if k != label]
+        runner_up = max(others, key=lambda k: float(values[k]))
+        return [Target(label, runner_up)]
+
+    def rows_per_point(self, outputs: int) -> int:
+        """How many rows one point of a network with that many outputs has."""
+        if self.margins == "all":
+            targets = outputs - 1
+        elif self.margins is None and self.output is None:
+            targets = outputs
+        else:
+            targets = 1
+        return len(self.radii) * targets + (self.largest is not None)
+
+
+def label_margins(label: int, outputs: int) -> list[Target]:
+    """The differences between the label's output and each of the others."""
+    return [Target(label, other) for other in range(outputs) if other != label]
+
+
+def blank_row(ask: Ask, point: Point, radius: float, target: Target) -> Row:
+    """The row of a target, before anything is known."""
+    return Row(point.number, radius, target.words, point.label, method=ask.method.name)
+
+
+def blank_radius_row(ask: Ask, point: Point) -> Row:
+    """The row of a certified radius, before it is searched."""
+    return Row(point.number, 0.0, CERTIFIED_RADIUS, point.label, method=ask.method.name)
+
+
+def _largest_radius(clip: tuple[float, float] | None) -> float:
+    """The radius of a ball that is as large as any that matters."""
+    if clip is None:
+        return LARGEST_RADIUS
+    low, high = clip
+    return high - low
+
+
+def _numbers(radius: Any) -> tuple[float, ...]:
+    """One radius or several, as numbers."""
+    try:
+        values = np.atleast_1d(np.asarray(radius, dtype=np.float64))
+        return tuple(float(value) for value in values)
+    except (TypeError, ValueError) as error:
+        raise LipoptError(f"a radius is a number, or several, got {radius!r}") from error

@@ -1,0 +1,99 @@
+"""What the checker may find differently: its intervals and slopes are exact, ours are rounded."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import TypeAlias
+
+import numpy as np
+
+from ..model import activations
+from ..model.network import Activation, Affine, Network
+from ..numerics.arrays import Array
+from ..numerics.rounding import gamma, terms
+from ..problem.derivative import DerivativeProblem
+from ..problem.intervals import Interval
+from ..problem.presolve import path_sums
+from ..problem.task import Task
+from .flat import Flat
+
+CANCELLED = 2.0**-48  # a coefficient that floats find to be zero, relative to its terms
+ENCLOSED = 2.0**-126  # what the two programs' slopes may differ by: some steps of their grid
+
+Doubts: TypeAlias = Mapping[int, Array]  # by activation node, one number for each neuron
+
+
+def find_doubts(network: Network, intervals: list[Interval]) -> Doubts:
+    """By how much the checker's slopes may differ, relative to the half width of their range.
+
+    The checker computes intervals without rounding, so its slope ranges lie inside ours, as far as
+    the roundings of all layers add up to."""
+    sizes = [np.maximum(np.abs(low), np.abs(high)) for low, high in intervals]
+    errors: list[Array] = []  # by node: how far the ends of its interval may be apart
+    doubts: dict[int, Array] = {}
+    for i, node in enumerate(network.nodes):
+        if isinstance(node, Activation):
+            error = errors[node.source]
+            steepest, doubts[i] = _slope_doubt(node, intervals[node.source], error)
+            rounding = activations.VALUE_PAD * activations.rounding_size(node.kind, node.parameters)
+            terms_of_lines = (1 + steepest) * (1 + sizes[i] + sizes[node.source])
+            errors.append(steepest * error + rounding * terms_of_lines)
+        elif isinstance(node, Affine):
+            error = gamma(8) * sizes[i]
+            for source, matrix in zip(node.sources, node.matrices, strict=True):
+                own = errors[source] + gamma(terms(matrix) + 8) * sizes[source]
+                error = error + abs(matrix) @ own
+            errors.append(error)
+        else:
+            errors.append(np.zeros(node.size))
+    return doubts
+
+
+def _slope_doubt(node: Activation, interval: Interval, error: Array) -> tuple[Array, Array]:
+    """The steepest slope of each neuron, and by how much its range may be another."""
+    low, high = interval
+    lower, upper = activations.slope_range(node.kind, low, high, node.parameters)
+    widened = activations.slope_range(node.kind, low - error, high + error, node.parameters)
+    steepest = np.maximum(np.abs(widened[0]), np.abs(widened[1]))
+    moved = np.maximum(lower - widened[0], widened[1] - upper)
+    change = moved + 100 * activations.PAD * steepest + ENCLOSED
+    width = upper - lower
+    is_open = width > 0
+    relative = 2 * change / np.where(is_open, width, 1.0)
+    return steepest, np.where(is_open, np.fmin(relative, 1.0), 0.0)  # NaN counts as 1
+
+
+def slack_of(network: Network, task: Task, flat: Flat) -> float:
+    """What the checker adds for neurons that are not listed, and for slopes it rounds differently.
+
+    Neurons are not listed if they are substituted in `flat`, or if presolve dropped them because
+    their paths cancel."""
+    listed = {group.layer.node: group.variables for group in flat.groups}
+    substituted = [np.where(group.mask, 0.0, group.layer.half) for group in flat.groups]
+    others = []
+    for layer in task.raw.layers:
+        if not isinstance(network.nodes[layer.node], Activation):
+            others.append(np.zeros(layer.size))
+            continue
+        unlisted = ~np.isin(layer.neurons, listed.get(layer.node, []))
+        dropped = np.where(unlisted, CANCELLED * (layer.upper - layer.lower), 0.0)
+        others.append(ENCLOSED + dropped)
+    total = _paths_through(task.problem, substituted) + _paths_through(task.raw, others)
+    return total * (1 + 1e-6)
+
+
+def _paths_through(problem: DerivativeProblem, spreads: list[Array]) -> float:
+    """By how much the sum over all paths grows if the slopes do, the last layer first."""
+    grown = []
+    for layer, spread in zip(problem.layers, spreads, strict=True):
+        grown.append(replace(layer, upper=layer.steepest + spread))
+    x, _ = path_sums(problem)
+    _, gradient = path_sums(replace(problem, layers=tuple(grown)))
+    total = 0.0
+    for layer, spread, g in zip(problem.layers, spreads, gradient[1:], strict=True):
+        y = np.zeros(layer.size)
+        for source, matrix in layer.blocks.items():
+            y = y + abs(matrix) @ x[source]
+        total += float(spread * y @ g)
+    return total

@@ -1,0 +1,147 @@
+"""The rule `sdp`: multipliers on a grid, and a factor that proves the dual matrix semidefinite."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import dataclass, replace
+from fractions import Fraction
+
+import numpy as np
+import scipy.sparse as sp
+
+from ..errors import LipoptError
+from ..methods.baselines import path_sum_bound
+from ..model.network import Network
+from ..model.norms import Norm
+from ..numerics.arrays import Array
+from ..problem.presolve import one_input
+from ..problem.proofs import Multipliers
+from ..problem.task import Task
+from .differences import Doubts, slack_of
+from .dyadic import Rounded, round_up, together
+from .factor import factor_lines
+from .flat import Flat, flatten, settled_neurons, variable_lines
+
+SDP_BITS = 52  # binary digits of the largest multiplier of a layer
+SDP_LOSS = 1e-4  # the largest loss by rounding, relative
+SETTLED = 1e-6  # what neurons that are not variables may add to the claim, relative to the bound
+INFLATIONS = (0.0, 1e-9, 1e-8, 1e-7, 1e-6, 1e-5, 3e-5)  # of the multipliers, for every layer
+
+
+def multipliers_part(
+    network: Network, task: Task, only: int | None, proof: Multipliers, doubts: Doubts
+) -> tuple[list[str], float]:
+    """A part with the rule `sdp`, for all inputs or for one, and the number that it proves.
+
+    Where slopes are so small that the two programs' enclosures of them differ by more than an SDP
+    can bear, its multipliers prove nothing to the checker. The path sum does, and such a bound is
+    next to zero either way."""
+    bound = float(proof.bounds.max())
+    inputs = "inputs *"
+    if only is not None:
+        inputs = f"inputs 1 {only}"
+        task = replace(task, raw=one_input(task.raw, only), problem=one_input(task.problem, only))
+    whole = flatten(task.problem)
+    enclosed = slack_of(network, task, whole)
+    if enclosed > SDP_LOSS * bound:
+        lines = [inputs, *variable_lines(network, whole), "rule path-sum"]
+        return lines, path_sum_bound(task.problem) + enclosed
+    flat = flatten(task.problem, settled=settled_neurons(task.problem, SETTLED * bound))
+    lines, cost = _rounded_lines(flat, proof, bound, task.problem.norm, doubts)
+    head = [inputs, *variable_lines(network, flat), "rule sdp"]
+    return [*head, *lines], round_up(cost) + slack_of(network, task, flat)
+
+
+def _rounded_lines(
+    flat: Flat, proof: Multipliers, bound: float, norm: Norm, doubts: Doubts
+) -> tuple[list[str], Fraction]:
+    """Rounded multipliers with a factor, and the bound they prove.
+
+    They are inflated by as little as a factor needs, more towards the input. A factor with room for
+    the difference between the two programs is tried first."""
+    tau = []
+    for values, group in zip(proof.tau, flat.groups, strict=True):
+        if group.mask.any():
+            tau.append(values[group.mask] * (group.weight[group.mask] ** 2))
+    mu = np.broadcast_to(proof.mu, len(flat.C)).astype(np.float64)
+    delta = np.broadcast_to(proof.delta, flat.inputs).astype(np.float64)
+    doubt = _doubt_by_variable(flat, doubts)
+    for room, inflation in itertools.product((doubt, 0 * doubt), INFLATIONS):
+        grid = _Grid.of(mu, tau, delta, inflation)
+        factor = factor_lines(_dual_matrix(flat, grid), room)
+        if factor is None:
+            continue
+        cost = grid.cost(norm)
+        if cost <= Fraction(bound) * (1 + Fraction(SDP_LOSS)):
+            return [*grid.lines(), *factor], cost
+    raise LipoptError(
+        f"the SDP's multipliers could not be rounded with a loss of at most {SDP_LOSS:g}"
+    )
+
+
+def _doubt_by_variable(flat: Flat, doubts: Doubts) -> Array:
+    """By how much the checker may find the slope of each variable different; 0 for t and rows."""
+    parts = [np.zeros(flat.inputs)]
+    for group in flat.groups:
+        own = doubts.get(group.layer.node)
+        count = len(group.variables)
+        parts.append(np.zeros(count) if own is None else own[group.variables])
+    return np.concatenate([*parts, np.zeros(len(flat.C))])
+
+
+@dataclass(frozen=True, eq=False)
+class _Grid:
+    """Multipliers on their grids of integers times a power of two; tau has one entry per layer."""
+
+    mu: Rounded
+    tau: list[Rounded]
+    delta: Rounded
+
+    @staticmethod
+    def of(mu: Array, tau: list[Array], delta: Array, inflation: float) -> _Grid:
+        """Inflated once for mu, and once more for every layer towards the input.
+
+        A uniform factor would do nothing: the cross terms would grow with it."""
+        layers = []
+        step = 1
+        for values in reversed(tau):
+            step += 1
+            layers.append(Rounded.of(values * (1 + step * inflation), SDP_BITS))
+        return _Grid(
+            Rounded.of(mu * (1 + inflation), SDP_BITS),
+            layers[::-1],
+            Rounded.of(delta * (1 + (step + 1) * inflation), SDP_BITS),
+        )
+
+    def cost(self, norm: Norm) -> Fraction:
+        """The bound that the multipliers prove."""
+        return _cost(self.delta, norm.bounds_each_input) + _cost(self.mu, norm.is_by_input)
+
+    def lines(self) -> list[str]:
+        return [f"mu {self.mu}", f"delta {self.delta}", f"tau {together(self.tau)}"]
+
+
+def _cost(multipliers: Rounded, every: bool) -> Fraction:
+    """The sum of multipliers that count one by one, or the largest of those that count once."""
+    values = [int(n) * Fraction(2) ** multipliers.exponent for n in multipliers.integers]
+    return sum(values, Fraction(0)) if every else max(values)
+
+
+def _dual_matrix(flat: Flat, grid: _Grid) -> Array:
+    """S of the rule `sdp`, in floating point."""
+    mu = grid.mu.values
+    delta = grid.delta.values
+    tau = np.concatenate([*(part.values for part in grid.tau), np.zeros(0)])
+    n = flat.inputs
+    variables = flat.A.shape[1]
+    order = variables + len(mu)
+    neurons = sp.eye_array(variables - n, variables, k=n, format="csr")
+    below = neurons - sp.diags_array(flat.lower) @ flat.A
+    above = neurons - sp.diags_array(flat.upper) @ flat.A
+    half = (below.T @ (sp.diags_array(tau) @ above)).toarray()
+    S = np.zeros((order, order))
+    S[:variables, :variables] = (half + half.T) / 2
+    S[variables:, :variables] = flat.C / 2
+    S[:variables, variables:] = flat.C.T / 2
+    S[np.arange(order), np.arange(order)] += np.concatenate([delta, np.zeros(variables - n), mu])
+    return S

@@ -1,0 +1,236 @@
+"""From a bound and its proof to a certificate: the format, and why each rule proves its bound, is spec/certificate.md.
+
+What a method found is rounded first; the claim is what the rounded numbers prove, with a little room.
+It may exceed the method's bound by 1e-6 relative for LPs and 1e-4 for SDPs. No solver runs here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from ..errors import LipoptError
+from ..methods.baselines import path_sum_bound, path_sum_rows
+from ..model import activations
+from ..model.domain import Domain
+from ..model.network import Activation, Network, Source
+from ..problem.intervals import Interval, reads_more_than_the_input
+from ..problem.proofs import (
+    ByInput,
+    KrivineTerms,
+    LayerNorms,
+    MatrixNorm,
+    Multipliers,
+    PathSums,
+    Proof,
+)
+from ..problem.question import Posed
+from ..problem.task import Task, UpperBound
+from .certificate import Certificate
+from .differences import Doubts, find_doubts, slack_of
+from .dyadic import Rounded, exact, join, round_up, row_lines
+from .flat import activation_nodes, flatten, variable_lines
+from .krivine_terms import krivine_lines
+from .layer_norms import layer_norm_lines
+from .multipliers import multipliers_part
+
+ROOM = 2.0**-40  # on every claim, relative: slopes of the two programs differ in their last digits
+LP_ROOM = 2.0**-21  # for the rounding of an LP's multipliers, relative
+RELAXATION_BITS = 60  # binary digits of the slopes of lines around activations
+
+Part: TypeAlias = tuple[list[str], float]  # lines after the part's rows, and what they prove
+
+
+@dataclass(frozen=True, eq=False)
+class Case:
+    """One task, what a method said of it, and what the checker may find differently."""
+
+    network: Network
+    task: Task
+    bound: float
+    doubts: Doubts
+
+
+def certify(posed: Posed, tasks: Sequence[Task], bounds: Sequence[UpperBound]) -> Certificate:
+    """The certificate of an upper bound: a task and its bound for each row, or one for all rows."""
+    network = posed.network
+    question = posed.question
+    doubts = {} if posed.intervals is None else find_doubts(network, posed.intervals)
+    parts: list[list[str]] = []
+    proved = 0.0
+    for row, (task, bound) in enumerate(zip(tasks, bounds, strict=True)):
+        head = "rows *" if len(tasks) == 1 else f"rows 1 {row}"
+        for lines, value in write_parts(Case(network, task, bound.value, doubts), bound.proof):
+            parts.append([head, *lines])
+            proved = max(proved, value)
+    before = max(bound.value for bound in bounds)
+    claim = round_up(max(Fraction(before), Fraction(proved) * (1 + Fraction(ROOM))))
+    lines = [
+        "lipopt-certificate 1",
+        *_comments(network.source),
+        f"network {network.hash}",
+        f"norm {question.norm}",
+        f"outputs {question.rows.shape[0]}",
+    ]
+    for k in range(question.rows.shape[0]):
+        lines += row_lines(question.rows[[k], :])
+    lines += _domain_lines(network, question.domain, posed.intervals)
+    lines += [f"bound {exact([claim])}", f"parts {len(parts)}"]
+    for part in parts:
+        lines += part
+    text = "\n".join([*lines, f"end {len(lines)}", ""])
+    return Certificate(text, claim, _loss(claim, before))
+
+
+def _loss(claim: float, before: float) -> float:
+    """How much larger the claim is than the bound, relative."""
+    if before <= np.finfo(np.float64).tiny:  # below, floats have no relative precision
+        return 0.0
+    return max(0.0, claim / before - 1)
+
+
+def write_parts(case: Case, proof: Proof | None) -> Iterator[Part]:
+    """The parts that a proof becomes."""
+    if proof is None:
+        raise LipoptError(
+            "this method has no certificate, and the SDP does not reach its bound; use 'sdp' or"
+            " 'path-sum'"
+        )
+    yield from WRITERS[type(proof)](case, proof)
+
+
+def _all_inputs(case: Case) -> tuple[list[str], float]:
+    """The first lines of a part for all inputs, and the slack that the checker adds to it."""
+    flat = flatten(case.task.problem)
+    lines = ["inputs *", *variable_lines(case.network, flat)]
+    return lines, slack_of(case.network, case.task, flat)
+
+
+def _path_sum_part(case: Case) -> Part:
+    """The rule `path-sum`."""
+    head, slack = _all_inputs(case)
+    value = path_sum_bound(case.task.problem)
+    return [*head, "rule path-sum"], max(value, case.bound) + slack
+
+
+def _path_sum_suffices(case: Case) -> bool:
+    """Whether the path sum is as good as the bound: its rule is the shortest."""
+    problem = case.task.problem
+    _, slack = _all_inputs(case)
+    return path_sum_bound(problem) <= case.bound * (1 + LP_ROOM) + max(problem.slack, slack)
+
+
+def _write_path_sums(case: Case, proof: PathSums) -> Iterator[Part]:
+    yield _path_sum_part(case)
+
+
+def _write_krivine_terms(case: Case, proof: KrivineTerms) -> Iterator[Part]:
+    head, slack = _all_inputs(case)
+    lines = krivine_lines(flatten(case.task.problem), proof, case.bound)
+    yield [*head, *lines], case.bound * (1 + LP_ROOM) + slack
+
+
+def _write_multipliers(case: Case, proof: Multipliers) -> Iterator[Part]:
+    if _path_sum_suffices(case):
+        yield _path_sum_part(case)
+    else:
+        yield multipliers_part(case.network, case.task, None, proof, case.doubts)
+
+
+def _write_layer_norms(case: Case, proof: LayerNorms) -> Iterator[Part]:
+    """The path sum is never above the product of norms, but in l2."""
+    if _path_sum_suffices(case):
+        yield _path_sum_part(case)
+        return
+    head, slack = _all_inputs(case)
+    lines, room = layer_norm_lines(case.network)
+    yield [*head, *lines], case.bound * room + slack
+
+
+def _write_matrix_norm(case: Case, proof: MatrixNorm) -> Iterator[Part]:
+    """The norm of a matrix, with half of it as mu and half as delta."""
+    half = proof.value / 2
+    yield from _write_multipliers(case, Multipliers(half, np.array([half]), []))
+
+
+def _write_by_input(case: Case, proof: ByInput) -> Iterator[Part]:
+    """A part for every input that needs its own proof, and one with the path sums of all others."""
+    network = case.network
+    problem = case.task.problem
+    whole = flatten(problem)
+    slack = slack_of(network, case.task, whole)
+    sums = path_sum_rows(problem).sum(axis=0) + problem.slack
+    rest = []
+    for j in range(problem.inputs):
+        if j not in proof.proofs or sums[j] <= case.bound * (1 + ROOM) + slack:
+            rest.append(j)
+    for j in sorted(set(range(problem.inputs)) - set(rest)):
+        own = proof.proofs[j]
+        if isinstance(own, KrivineTerms):
+            flat = flatten(problem, j)
+            head = [f"inputs 1 {j}", *variable_lines(network, flat)]
+            lines = krivine_lines(flat, own, case.bound)
+            yield [*head, *lines], case.bound * (1 + LP_ROOM) + slack
+        else:
+            yield multipliers_part(network, case.task, j, own, case.doubts)
+    if rest:
+        head = [f"inputs {len(rest)} {join(rest)}", *variable_lines(network, whole)]
+        yield [*head, "rule path-sum"], case.bound + 2 * slack
+
+
+Writer: TypeAlias = Callable[[Case, Any], Iterator[Part]]
+WRITERS: Mapping[type, Writer] = {
+    PathSums: _write_path_sums,
+    LayerNorms: _write_layer_norms,
+    MatrixNorm: _write_matrix_norm,
+    KrivineTerms: _write_krivine_terms,
+    Multipliers: _write_multipliers,
+    ByInput: _write_by_input,
+}
+
+
+def _comments(source: Source | None) -> list[str]:
+    """Where the network was read from, for people; the checker does not use it."""
+    if source is None:
+        return []
+    lines = [
+        f"comment source {_ascii(name)} sha256 {digest}" for name, digest in source.files.items()
+    ]
+    if source.part:
+        lines.append(f"comment part {_ascii(source.part)}")
+    return lines
+
+
+def _ascii(text: str) -> str:
+    """Text in printable ASCII, what is not escaped."""
+    return text.encode("unicode_escape").decode("ascii")
+
+
+def _domain_lines(network: Network, domain: Domain, intervals: list[Interval] | None) -> list[str]:
+    """The domain and, for a box, the slopes of the lines around activations that backward bounds use."""
+    if domain is None or intervals is None:
+        return ["domain space"]
+    lower, upper = domain.bounds(network.input_size)
+    lines = ["domain box", f"lower {exact(lower)}", f"upper {exact(upper)}"]
+    nodes = activation_nodes(network)
+    read = [i for i, readers in enumerate(network.consumers) if set(readers) & set(nodes)]
+    if not any(
+        reads_more_than_the_input(network, i) for i in read
+    ):  # then interval propagation is all there is
+        return [*lines, "relaxations none"]
+    lines.append("relaxations all")
+    for i in nodes:
+        node = network.nodes[i]
+        assert isinstance(node, Activation)
+        below, _, above, _ = activations.linear_bounds(
+            node.kind, *intervals[node.source], node.parameters
+        )
+        lines += [
+            f"below {Rounded.of(below, RELAXATION_BITS)}",
+            f"above {Rounded.of(above, RELAXATION_BITS)}",
+        ]
+    return lines

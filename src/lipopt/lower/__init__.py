@@ -1,0 +1,1 @@
+"""Lower bounds: gradients of the network, and points of the problem that upper bounds relax."""

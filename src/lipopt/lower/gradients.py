@@ -1,0 +1,330 @@
+"""Lower bounds on the Lipschitz constant L: gradients of the network itself.
+
+Gradients at random points (the paper's LBS), then a hill climb from the best of them. A gradient
+counts only where the network is differentiable: a neuron at its kink (within rounding) that depends
+on the input disqualifies a point.
+
+These are floating-point numbers, lowered by a bound on their rounding error; no certificate goes
+with them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import scipy.sparse as sp
+
+from ..model import activations
+from ..model.domain import Ball, Domain
+from ..model.network import Activation, Affine, Input, Network
+from ..model.norms import Norm
+from ..numerics.arrays import Array
+from ..numerics.rounding import gamma, terms
+from ..problem.question import Posed
+from ..problem.task import Budget
+
+CUBE = 5.0  # the whole space is sampled in [-5, 5]^n, as the authors' code does
+FAR = 100.0  # every eighth of these points lies up to 100 times farther out
+BATCH_ENTRIES = 2**22  # of the largest array when many points are evaluated at once
+STARTS = 16  # points that the hill climb starts from
+ROUNDS = 30  # steps of the hill climb at most
+PROPOSALS = 12  # points tried around each point in one step
+NEAR = 1e-9  # the distance from a kink, relative to the layer's size, that counts as on it
+SAFETY = 1e-9  # relative margin for the floating-point evaluation of slopes
+SMALLEST = 1e-300  # keeps relative distances positive
+
+
+@dataclass(frozen=True, eq=False)
+class Sample:
+    """The best point found, the norm of the Jacobian there, and the slopes of every activation."""
+
+    value: float
+    point: Array
+    slopes: Mapping[int, Array]
+
+
+@dataclass(frozen=True, eq=False)
+class _Slopes:
+    """The function whose largest value is looked for: the norm of the Jacobian at a point."""
+
+    network: Network
+    rows: sp.csr_array
+    norm: Norm
+
+    @property
+    def entries(self) -> int:
+        """The entries of the largest array that one point takes."""
+        return max(self.network.widest, self.rows.shape[0] * self.network.input_size)
+
+    def at(self, x: Array) -> Array:
+        """The value at every column of x; -1 where the network may not be differentiable."""
+        result = np.empty(x.shape[1])
+        batch = max(1, BATCH_ENTRIES // self.entries)
+        for start in range(0, x.shape[1], batch):
+            part = x[:, start : start + batch]
+            values = self.network.node_values(part)
+            slopes = slopes_at(self.network, part, values)
+            norms = self.norm.of_jacobians(
+                jacobians(self.network, self.rows, slopes, part.shape[1])
+            )
+            norms[~_differentiable(self.network, values, slopes)] = -1.0
+            result[start : start + batch] = np.where(np.isfinite(norms), norms, -1.0)
+        return result
+
+    def uphill(self, x: Array, step: Array) -> Array:
+        """Roughly the gradient of the value at every column of x.
+
+        With t the direction that J stretches most, it is a difference of J^T r along t."""
+        rows = self._jacobians(x)
+        largest = np.abs(rows).sum(axis=1).argmax(axis=0)
+        columns = np.arange(x.shape[1])
+        t = self.norm.best_direction(rows[largest, :, columns].T)
+        ahead = self._jacobians(x + 0.1 * step * t)
+        behind = self._jacobians(x - 0.1 * step * t)
+        return (ahead - behind)[largest, :, columns].T
+
+    def _jacobians(self, x: Array) -> Array:
+        """(outputs, inputs, columns)"""
+        return jacobians(self.network, self.rows, slopes_at(self.network, x), x.shape[1])
+
+    def proved(self, value: float, point: Array) -> Sample:
+        """A sample whose value is lowered by the rounding error of the Jacobian's norm."""
+        slopes = slopes_at(self.network, point[:, None])
+        error = _jacobian_error(self.network, self.rows, slopes, self.norm)
+        lowered = max(0.0, value * (1 - SAFETY) - error)
+        return Sample(lowered, point, {i: s[:, 0] for i, s in slopes.items()})
+
+
+@dataclass(frozen=True, eq=False)
+class _Best:
+    """The best points so far, best first, and their values."""
+
+    points: Array  # (inputs, points)
+    values: Array
+
+    def joined(self, points: Array, values: Array) -> _Best:
+        """The STARTS best of these and others."""
+        everything = np.concatenate([self.points, points], axis=1)
+        scores = np.concatenate([self.values, values])
+        order = np.argsort(-scores, kind="stable")[:STARTS]
+        return _Best(everything[:, order], scores[order])
+
+
+def sample(posed: Posed, budget: Budget, samples: int) -> Sample | None:
+    """The largest Jacobian norm at random points, improved by a hill climb.
+
+    None if no point was differentiable."""
+    network = posed.network
+    domain = posed.question.domain
+    goal = _Slopes(network, posed.question.rows, posed.question.norm)
+    rng = np.random.default_rng(budget.seed)
+    n = network.input_size
+    low = np.full(n, -CUBE)
+    high = np.full(n, CUBE)
+    if domain is not None:
+        low, high = domain.bounds(n)
+    batch = max(1, min(samples, BATCH_ENTRIES // goal.entries))
+    best = _Best(np.empty((n, 0)), np.empty(0))
+    for start in range(0, samples, batch):
+        if start and budget.seconds_left <= 0:
+            break
+        x = _points(rng, low, high, domain, min(batch, samples - start))
+        best = best.joined(x, goal.at(x))
+        budget.progress("sampling gradients", (start + x.shape[1]) / samples)
+    rounds = min(ROUNDS, max(4, samples // (STARTS * PROPOSALS)))
+    best = _climb(
+        goal, best, high - low, None if domain is None else (low, high), budget, rng, rounds
+    )
+    if not len(best.values) or best.values[0] < 0:
+        return None
+    return goal.proved(float(best.values[0]), best.points[:, 0])
+
+
+def sample_rows(
+    network: Network, outputs: sp.csr_array, norm: Norm, ball: Ball, samples: int, seed: int
+) -> list[Sample | None]:
+    """The best of the same points for every row of `outputs` on its own.
+
+    The points are the ball's center and random ones; there is no climb."""
+    n = network.input_size
+    rows = outputs.shape[0]
+    points = _points(np.random.default_rng(seed), *ball.bounds(n), ball, samples)
+    points[:, 0] = ball.middle(n)
+    entries = _Slopes(network, outputs, norm).entries
+    best_values = np.full(rows, -1.0)
+    best_points = np.repeat(points[:, [0]], rows, axis=1)
+    for x in np.array_split(points, -(-samples * entries // BATCH_ENTRIES), axis=1):
+        values = network.node_values(x)
+        slopes = slopes_at(network, x, values)
+        fine = np.flatnonzero(_differentiable(network, values, slopes))
+        if len(fine) == 0:
+            continue
+        jacobian = jacobians(network, outputs, slopes, x.shape[1])
+        for k in range(rows):
+            norms = norm.of_jacobians(jacobian[[k]])[fine]
+            top = int(norms.argmax())
+            if norms[top] > best_values[k]:
+                best_values[k] = norms[top]
+                best_points[:, k] = x[:, fine[top]]
+    found: list[Sample | None] = []
+    for k in range(rows):
+        own = _Slopes(network, outputs[[k], :], norm)
+        value = float(best_values[k])
+        found.append(None if value < 0 else own.proved(value, best_points[:, k].copy()))
+    return found
+
+
+def _points(rng: np.random.Generator, low: Array, high: Array, domain: Domain, count: int) -> Array:
+    """Uniform points in a box.
+
+    In a domain, every other point lies in a smaller box around its middle, of random size. In the
+    cube for the whole space, every eighth point lies up to FAR times farther out."""
+    x = rng.uniform(low[:, None], high[:, None], (len(low), count))
+    if domain is None:
+        x[:, ::8] *= FAR ** rng.random(x[:, ::8].shape[1])
+        return x
+    middle = domain.middle(len(low))[:, None]
+    closer = middle + (x[:, ::2] - middle) * rng.random(x[:, ::2].shape[1])
+    x[:, ::2] = np.clip(closer, low[:, None], high[:, None])
+    return x
+
+
+def _climb(
+    goal: _Slopes,
+    best: _Best,
+    width: Array,
+    box: tuple[Array, Array] | None,
+    budget: Budget,
+    rng: np.random.Generator,
+    rounds: int,
+) -> _Best:
+    """Steps of shrinking size from the best points, each of which keeps its best successor.
+
+    A third of the steps go uphill, a third are random, and a third are random in few inputs."""
+    points = best.points
+    values = best.values
+    rows = np.arange(points.shape[1])
+    for k in range(rounds):
+        if budget.seconds_left <= 0 or points.shape[1] == 0:
+            break
+        step = 0.5 * 0.8**k * width[:, None]
+        steps = rng.standard_normal((len(width), points.shape[1], PROPOSALS))
+        uphill = np.sign(goal.uphill(points, step))
+        third = PROPOSALS // 3
+        steps[:, :, :third] = uphill[:, :, None] * 0.5 ** np.arange(third)
+        steps[:, :, -third:] *= rng.random((len(width), points.shape[1], third)) < 0.2
+        tries = points[:, :, None] + step[:, :, None] * steps
+        if box is not None:
+            tries = np.clip(tries, box[0][:, None, None], box[1][:, None, None])
+        scores = goal.at(tries.reshape(len(width), -1)).reshape(tries.shape[1:])
+        pick = scores.argmax(axis=1)
+        better = scores[rows, pick] > values
+        points = np.where(better, tries[:, rows, pick], points)
+        values = np.where(better, scores[rows, pick], values)
+        budget.progress("climbing", (k + 1) / rounds)
+    order = np.argsort(-values, kind="stable")
+    return _Best(points[:, order], values[order])
+
+
+def slopes_at(network: Network, x: Array, values: list[Array] | None = None) -> dict[int, Array]:
+    """The slopes of every activation node, a column for each column of x."""
+    values = network.node_values(x) if values is None else values
+    slopes = {}
+    for i, node in enumerate(network.nodes):
+        if isinstance(node, Activation):
+            slopes[i] = activations.slope(node.kind, values[node.source].T, node.parameters).T
+    return slopes
+
+
+def jacobians(
+    network: Network,
+    outputs: sp.csr_array,
+    slopes: Mapping[int, Array],
+    columns: int = 1,
+    absolute: bool = False,
+) -> Array:
+    """J for given slopes, (outputs, inputs, columns).
+
+    With `absolute`, that of the absolute values of weights and slopes."""
+    result = np.empty((outputs.shape[0], network.input_size, columns))
+    for row in range(outputs.shape[0]):
+        start = np.repeat(outputs[[row], :].toarray().T, columns, axis=1)
+        result[row] = _gradient(network, np.abs(start) if absolute else start, slopes, absolute)
+    return result
+
+
+def _gradient(network: Network, start: Array, slopes: Mapping[int, Array], absolute: bool) -> Array:
+    """The gradient in the input of start . output, (inputs, columns), from the output backward."""
+    gradient: dict[int, Array] = {len(network.nodes) - 1: start}
+
+    def add(source: int, part: Array) -> None:
+        gradient[source] = gradient[source] + part if source in gradient else part
+
+    for i in range(len(network.nodes) - 1, 0, -1):
+        node = network.nodes[i]
+        g = gradient.pop(i, None)
+        if g is None:
+            continue
+        if isinstance(node, Affine):
+            for source, matrix in zip(node.sources, node.matrices, strict=True):
+                add(source, (abs(matrix) if absolute else matrix).T @ g)
+        else:
+            assert isinstance(node, Activation)
+            add(node.source, (np.abs(slopes[i]) if absolute else slopes[i]) * g)
+    return gradient.get(0, np.zeros((network.input_size, start.shape[1])))
+
+
+def _differentiable(network: Network, values: list[Array], slopes: Mapping[int, Array]) -> Array:
+    """The columns where no neuron that depends on the input is at a kink."""
+    at_kink = _neurons_at_kinks(network, values)
+    fine = np.ones(values[0].shape[1], bool)
+    for hit in at_kink.values():
+        fine &= ~hit.any(axis=0)
+    suspects = np.flatnonzero(~fine)
+    if len(suspects) == 0:
+        return fine
+    fine[suspects] = True
+    reach: list[Array] = []  # by node: 1 for entries that depend on the input
+    for i, node in enumerate(network.nodes):
+        if isinstance(node, Input):
+            reach.append(np.ones((node.size, len(suspects))))
+        elif isinstance(node, Affine):
+            total = np.zeros((node.size, len(suspects)))
+            for source, matrix in zip(node.sources, node.matrices, strict=True):
+                total = total + abs(matrix) @ reach[source]
+            reach.append((total > 0).astype(np.float64))
+        else:
+            hit = at_kink[i][:, suspects]
+            fine[suspects] &= ~(hit & (reach[node.source] > 0)).any(axis=0)
+            reach.append(reach[node.source] * ((slopes[i][:, suspects] != 0) | hit))
+    return fine
+
+
+def _neurons_at_kinks(network: Network, values: list[Array]) -> dict[int, Array]:
+    """For every activation node, which neurons are at a kink of their activation, by column."""
+    at_kink: dict[int, Array] = {}
+    for i, node in enumerate(network.nodes):
+        if isinstance(node, Activation):
+            y = values[node.source]
+            near = NEAR * np.abs(y).max(axis=0) + SMALLEST
+            at_kink[i] = np.zeros(y.shape, bool)
+            for point in activations.kinks(node.kind, node.parameters):
+                kink = np.broadcast_to(point, node.size)[:, None]
+                at_kink[i] |= np.abs(y - kink) <= near
+    return at_kink
+
+
+def _jacobian_error(
+    network: Network, outputs: sp.csr_array, slopes: Mapping[int, Array], norm: Norm
+) -> float:
+    """A bound on the rounding error of a Jacobian's norm."""
+    roundings = network.input_size + outputs.shape[0] + 20
+    for node in network.nodes:
+        roundings += 2
+        if isinstance(node, Affine):
+            columns = [terms(m.T.tocsr() if sp.issparse(m) else m.T) for m in node.matrices]
+            roundings += max(columns, default=0) + len(node.matrices)
+    absolute = float(norm.of_jacobians(jacobians(network, outputs, slopes, absolute=True))[0])
+    return 2 * gamma(roundings) * float(np.sqrt(outputs.shape[0])) * absolute

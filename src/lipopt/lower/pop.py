@@ -1,0 +1,198 @@
+"""Lower bounds on the optimum of the derivative problem (POP), which upper bounds relax.
+
+For a fixed rest, the objective is linear in t and in the slopes of each layer, so alternating
+maximization never goes down; started from the slopes of the best sample as well, it is never below
+the sampled bound. Tiny problems are enumerated: the objective is convex in every slope, so the
+maximum is at a vertex.
+
+These are floating-point numbers, lowered by a bound on their rounding error; no certificate goes
+with them.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Sequence
+from decimal import Decimal, localcontext
+
+import numpy as np
+import scipy.sparse as sp
+
+from ..numerics.arrays import Array, dense
+from ..numerics.rounding import gamma, terms
+from ..problem.derivative import DerivativeProblem, apply
+from ..problem.task import Budget
+from .gradients import Sample
+
+BATCH_ENTRIES = 2**22  # of the largest array when many choices of slopes are evaluated at once
+ENUMERATED = 14  # neurons of unknown slope up to which all vertices are tried
+RESTARTS = 64  # random starts of alternating maximization
+SWEEPS = 100  # rounds of alternating maximization at most
+IMPROVEMENT = 1e-12  # relative gain of a round below which it ends
+DECIMAL_LOSS = 1e-3  # a value that may lose more than this share to rounding is found in decimals
+DIGITS = 24  # of a decimal sum without cancellation
+DECIMAL_WORK = 1_000_000  # coefficients times outputs for which decimals take a second
+CHUNK_BITS = 10  # vertices are tried in chunks of 2^10
+
+
+def pop_lower_bound(problem: DerivativeProblem, budget: Budget, best: Sample | None) -> float:
+    """The best lower bound: enumeration if the problem is tiny, otherwise maximization."""
+    if free_neurons(problem) <= ENUMERATED:
+        return enumerate_pop(problem)
+    starts = [] if best is None else [_slopes_of(problem, best)]
+    return alternating(problem, budget, starts)
+
+
+def _slopes_of(problem: DerivativeProblem, best: Sample) -> list[Array]:
+    """The slopes of a sample, by layer; affine nodes have their only slope."""
+    slopes = []
+    for layer in problem.layers:
+        if layer.node in best.slopes:
+            slopes.append(best.slopes[layer.node][layer.neurons])
+        else:
+            slopes.append(layer.lower)
+    return slopes
+
+
+def alternating(
+    problem: DerivativeProblem,
+    budget: Budget,
+    starts: Sequence[Sequence[Array]] = (),
+    restarts: int = RESTARTS,
+) -> float:
+    """A lower bound: t, then the slopes layer by layer, each the best for the rest, while it helps."""
+    rng = np.random.default_rng(budget.seed)
+    restarts = max(4, min(restarts, BATCH_ENTRIES // max(1, sum(problem.sizes))))
+    slopes = _random_vertices(problem, rng, restarts, starts)
+    columns = restarts + len(starts)
+    rows = np.ones((1, columns))
+    if problem.outputs > 1:
+        directions = rng.standard_normal((problem.outputs, columns))
+        rows = problem.norm.dual.best_direction(directions)
+    value = np.full(columns, -1.0)
+    for _ in range(SWEEPS):
+        gradient = problem.backward(slopes, rows)
+        x = [problem.norm.best_direction(gradient[0])]
+        for i, layer in enumerate(problem.layers):
+            y = apply(layer.blocks, x, layer.size)
+            rises = y * gradient[i + 1] > 0
+            slopes[i] = np.where(rises, layer.upper[:, None], layer.lower[:, None])
+            x.append(slopes[i] * y)
+        output = apply(problem.objective, x, problem.outputs)
+        if problem.outputs > 1:
+            rows = problem.norm.dual.best_direction(output)
+        new = (rows * output).sum(axis=0)
+        improved = (new > value * (1 + IMPROVEMENT)).any()
+        value = np.maximum(new, value)
+        if not improved or budget.seconds_left <= 0:
+            break
+    best = int(np.argmax(value))
+    return pop_value(problem, [s[:, [best]] for s in slopes])
+
+
+def _random_vertices(
+    problem: DerivativeProblem,
+    rng: np.random.Generator,
+    restarts: int,
+    starts: Sequence[Sequence[Array]],
+) -> list[Array]:
+    """The given slopes and random ends of the slope ranges, by layer: (neurons, columns)."""
+    share_of_upper = rng.uniform(0.3, 1.0, restarts)
+    slopes = []
+    for i, layer in enumerate(problem.layers):
+        is_upper = rng.random((layer.size, restarts)) < share_of_upper
+        vertex = np.where(is_upper, layer.upper[:, None], layer.lower[:, None])
+        given = [np.clip(start[i], layer.lower, layer.upper)[:, None] for start in starts]
+        slopes.append(np.concatenate([*given, vertex], axis=1))
+    return slopes
+
+
+def pop_value(problem: DerivativeProblem, slopes: Sequence[Array]) -> float:
+    """The objective at one choice of slopes (columns of one), lowered by its rounding error.
+
+    In a deep network that error may exceed the value; then it is computed again, in decimals."""
+    value = float(problem.norm.of_jacobians(_jacobians(problem, slopes))[0])
+    sizes = _jacobians(problem.absolute(), [np.abs(s) for s in slopes])
+    absolute = float(problem.norm.of_jacobians(sizes)[0] * np.sqrt(problem.outputs))
+    roundings = problem.inputs + problem.outputs + 20
+    for blocks in problem.all_blocks():
+        for matrix in blocks.values():
+            roundings += terms(matrix.T.tocsr() if sp.issparse(matrix) else matrix.T) + 2
+    error = 2 * gamma(roundings) * absolute
+    loses = error > DECIMAL_LOSS * value > 0
+    affordable = problem.nonzeros * problem.outputs <= DECIMAL_WORK
+    if loses and affordable and np.isfinite(absolute):
+        digits = DIGITS + int(np.log10(absolute / value))
+        value = float(problem.norm.of_jacobians(_jacobian_in_decimals(problem, slopes, digits))[0])
+        error = 2 * (gamma(roundings) * value + roundings * absolute * 10.0 ** (1 - digits))
+    return max(0.0, value - error - problem.slack)
+
+
+def _jacobians(problem: DerivativeProblem, slopes: Sequence[Array]) -> Array:
+    """J for every column of slopes, (outputs, inputs, columns)."""
+    columns = max([s.shape[1] for s in slopes], default=1)
+    identity = np.eye(problem.outputs)
+    rows = []
+    for k in range(problem.outputs):
+        start = np.repeat(identity[:, [k]], columns, axis=1)
+        rows.append(problem.backward(slopes, start)[0])
+    return np.stack(rows)
+
+
+def _jacobian_in_decimals(
+    problem: DerivativeProblem, slopes: Sequence[Array], digits: int
+) -> Array:
+    """J for one choice of slopes, computed with that many digits; (outputs, inputs, 1)."""
+    with localcontext(prec=digits):
+        gradients: list[Array] = [np.full((n, problem.outputs), Decimal(0)) for n in problem.sizes]
+        for source, matrix in problem.objective.items():
+            gradients[source] += _decimals(dense(matrix)).T
+        for i in range(len(problem.layers), 0, -1):
+            through = _decimals(slopes[i - 1]) * gradients[i]
+            for source, matrix in problem.layers[i - 1].blocks.items():
+                gradients[source] += _decimals(dense(matrix)).T @ through
+    return gradients[0].T.astype(np.float64)[..., None]
+
+
+def _decimals(values: Array) -> Array:
+    """Floats as decimals, exactly: every float64 is a decimal number."""
+    return np.asarray(np.frompyfunc(Decimal, 1, 1)(values))
+
+
+def free_neurons(problem: DerivativeProblem) -> int:
+    """The number of slopes that are not known."""
+    return sum(int((layer.lower < layer.upper).sum()) for layer in problem.layers)
+
+
+def enumerate_pop(problem: DerivativeProblem) -> float:
+    """The optimum over all vertices, lowered by rounding error: exponential in the neurons."""
+    best = None
+    value = -1.0
+    for slopes in _vertices(problem):
+        norms = problem.norm.of_jacobians(_jacobians(problem, slopes))
+        k = int(norms.argmax())
+        if norms[k] > value:
+            best = [s[:, [k if s.shape[1] > 1 else 0]] for s in slopes]
+            value = float(norms[k])
+    return 0.0 if best is None else pop_value(problem, best)  # None if all values overflow
+
+
+def _vertices(problem: DerivativeProblem) -> Iterator[list[Array]]:
+    """All vertices of the slope box, in chunks of columns."""
+    free = free_neurons(problem)
+    inner = min(free, CHUNK_BITS)
+    choices = list(itertools.product((False, True), repeat=inner))
+    bits = np.array(choices, bool).reshape(2**inner, inner).T
+    for outer in itertools.product((False, True), repeat=free - inner):
+        same = np.repeat(np.array(outer, bool)[:, None], 2**inner, axis=1)
+        choice = np.concatenate([bits, same])
+        slopes = []
+        start = 0
+        for layer in problem.layers:
+            open_ = np.flatnonzero(layer.lower < layer.upper)
+            part = choice[start : start + len(open_)]
+            s = np.repeat(layer.upper[:, None], 2**inner, axis=1)
+            s[open_] = np.where(part, layer.upper[open_, None], layer.lower[open_, None])
+            slopes.append(s)
+            start += len(open_)
+        yield slopes

@@ -1,0 +1,84 @@
+"""Cheap upper bounds, rounded up: the product of layer norms (the paper's UBP), the path sum."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from ..model.norms import Norm
+from ..numerics.arrays import Array, dense, transposed
+from ..numerics.rounding import times_up, up, up_float
+from ..problem.derivative import Blocks, DerivativeProblem
+from ..problem.proofs import LayerNorms, PathSums
+from ..problem.task import Task, UpperBound
+from .registry import register
+
+
+def product_bound(problem: DerivativeProblem) -> float:
+    """The product of the norms of the layers, of a problem that was not presolved.
+
+    The norms of branches add up."""
+    sizes = [1.0]  # bounds on the norms of x, by source
+    for layer in problem.layers:
+        sizes.append(_grown(problem.norm, layer.blocks, sizes, float(layer.steepest.max())))
+    return _grown(problem.norm, problem.objective, sizes, 1.0)
+
+
+def _grown(norm: Norm, blocks: Blocks, sizes: list[float], steepest: float) -> float:
+    """A bound on the norm of what blocks make of x, times the steepest slope."""
+    terms = []
+    for source, matrix in blocks.items():
+        factors = (steepest, norm.of_matrix_up(matrix), sizes[source])
+        if all(factors):  # exactly zero terms need no rounding
+            terms.append(factors[0] * factors[1] * factors[2])
+    if not terms:
+        return 0.0
+    return up_float(sum(terms), 3 * len(terms))
+
+
+def path_sum_rows(problem: DerivativeProblem) -> Array:
+    """Upper bounds on the absolute values of the Jacobian, (outputs, inputs).
+
+    An entry is the sum of |products of weights and steepest slopes| over all paths."""
+    gradient = [np.zeros((n, problem.outputs)) for n in problem.sizes]
+    for source, matrix in problem.objective.items():
+        gradient[source] += dense(abs(matrix)).T
+    for i in range(len(problem.layers), 0, -1):
+        layer = problem.layers[i - 1]
+        through = up(layer.steepest[:, None] * gradient[i], 1)
+        for source, matrix in layer.blocks.items():
+            added = times_up(transposed(matrix), through)
+            gradient[source] = up(gradient[source] + added, 1)
+    return gradient[0].T
+
+
+def path_sum_bound(problem: DerivativeProblem) -> float:
+    """The norm of the matrix of path sums, plus the problem's slack."""
+    if problem.is_zero:
+        return problem.slack
+    norm = problem.norm.of_bounds_up(path_sum_rows(problem))
+    return up_float(norm + problem.slack, 3)
+
+
+@register("product")
+@dataclass(frozen=True)
+class Product:
+    """The product of layer norms."""
+
+    name: ClassVar[str] = "product"
+
+    def __call__(self, task: Task) -> UpperBound:
+        return UpperBound(product_bound(task.raw), proof=LayerNorms())
+
+
+@register("path-sum")
+@dataclass(frozen=True)
+class PathSum:
+    """The sum of |products of weights| over all paths from an input to the output."""
+
+    name: ClassVar[str] = "path-sum"
+
+    def __call__(self, task: Task) -> UpperBound:
+        return UpperBound(path_sum_bound(task.problem), proof=PathSums())

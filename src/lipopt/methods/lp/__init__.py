@@ -1,0 +1,1 @@
+"""The LP hierarchy: polynomial, sparsity patterns, Krivine's certificates."""

@@ -1,0 +1,69 @@
+"""Which problems are solved together, and which are too large to be solved at all."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from math import ceil, sqrt
+
+from ...errors import LipoptError
+from ...problem.derivative import DerivativeProblem
+
+# The largest number of entries, over all problems of a batch, of the dense matrices of their duals:
+# 2 GiB in float64, of which the dual keeps several.
+MAX_BATCH_ENTRIES = 2**28
+# The largest order of a dense block of the dual that is tried on a CPU. Five or more matrices of
+# that order are kept, 1.2 GB each.
+MAX_BLOCK_ON_CPU = 12_000
+# The same on a GPU, 8 GB each.
+MAX_BLOCK_ON_DEVICE = 32_000
+
+
+def runs_on_cpu(device: str | None) -> bool:
+    """Whether a backend for this device computes on the CPU."""
+    return device in (None, "cpu")
+
+
+def split_into_batches(problems: Sequence[DerivativeProblem]) -> Iterator[list[int]]:
+    """The numbers of the problems of each batch.
+
+    Problems of a batch are of similar size, as many as fit. Those without layers are alone."""
+
+    def size(k: int) -> tuple[int, int]:
+        return (len(problems[k].layers), problems[k].neurons)
+
+    batch: list[int] = []
+    for k in sorted(range(len(problems)), key=size):
+        entries = sum(problems[k].sizes) ** 2 * (len(batch) + 1)
+        is_full = entries > MAX_BATCH_ENTRIES
+        if batch and (is_full or not problems[batch[0]].layers):
+            yield batch
+            batch = []
+        batch.append(k)
+    if batch:
+        yield batch
+
+
+def check_blocks(problems: Sequence[DerivativeProblem], device: str | None) -> None:
+    """Raise LipoptError if the dual of one of the problems needs a block that is too large."""
+    largest = max(largest_block(problem) for problem in problems)
+    on_cpu = runs_on_cpu(device)
+    limit = MAX_BLOCK_ON_CPU if on_cpu else MAX_BLOCK_ON_DEVICE
+    if largest <= limit:
+        return
+    advice = "use 'path-sum'"
+    if on_cpu:
+        advice += f", or a GPU (--device cuda), which takes {MAX_BLOCK_ON_DEVICE}"
+    raise LipoptError(
+        f"a layer of {largest} is too wide for the SDP, which takes up to {limit}; {advice}"
+    )
+
+
+def largest_block(problem: DerivativeProblem) -> int:
+    """The order of the largest dense block of the dual.
+
+    Under l1, or where inputs outnumber neurons, the inputs' own block is diagonal. Then what counts
+    is the order of a square block with as many entries as those of inputs with neurons."""
+    if problem.norm.is_by_input or problem.inputs > problem.neurons:
+        with_inputs = ceil(sqrt(problem.inputs * problem.neurons))
+        return max(*problem.sizes[1:], with_inputs, 0)
+    return max(problem.sizes)

@@ -1,0 +1,161 @@
+"""The SDP under l1: the optimum is a maximum over inputs, each varied alone.
+
+The problems of the inputs share everything but t. They are searched in batches, those with the
+largest path sums first. Multipliers found for one input prove a bound for every input, so an input
+whose bound is no larger than the largest one so far is settled, and is not searched.
+
+If an input does not reach all neurons, as in a convolution, it has a problem of its own without
+them: they would need infinite multipliers. What is proved for it holds for that input alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from ...numerics.arrays import Array
+from ...numerics.rounding import up
+from ...problem.derivative import DerivativeProblem
+from ...problem.presolve import drop_unused, one_input
+from ...problem.proofs import ByInput, Multipliers, best_by_input
+from ...problem.same_shape import padded, real_neurons
+from ...problem.task import Task
+from ..baselines import path_sum_rows
+from .backend import Backend
+from .dual import Dual
+from .hyperplanes import round_vectors
+from .search import Candidate, Found, Search, prove_candidates
+from .vector_network import State, VectorNetwork
+
+# The number of inputs that are searched together. Later ones may be settled by their proofs.
+INPUTS_PER_BATCH = 8
+
+
+def maximum_over_inputs(task: Task, search: Search, arrays: Backend) -> Found:
+    """The bound of a task under l1."""
+    problem = task.problem
+    paths = path_sum_rows(problem).sum(axis=0)
+    left = np.argsort(-paths, kind="stable")
+    # Skip inputs that no path leaves; at least one remains, because presolve kept a layer.
+    left = left[paths[left] > 0]
+    known = _Known(up(paths, problem.outputs))
+    whole = Dual.of([problem], arrays)
+    while len(left):
+        batch = _InputBatch.of(problem, left[:INPUTS_PER_BATCH], whole)
+        candidates = batch.candidates(known)
+        state = search.run(batch.network, batch.dual, candidates, replace(task, memory=None))
+        known.note_values(batch, candidates, state, task)
+        known.prove(batch, candidates, problem)
+        left = left[INPUTS_PER_BATCH:]
+        left = left[known.bounds[left] > known.value]
+        if task.seconds_left <= 0:
+            known.value = float(np.max(known.bounds[left], initial=known.value))
+            break
+    return Found(
+        value=known.value + problem.slack,
+        pop_lower=known.pop_lower,
+        proof=ByInput({**best_by_input(known.for_all), **known.for_one}),
+        primal=known.primal,
+        rank=known.rank,
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class _InputBatch:
+    """Some inputs, and their problems, ready to be searched together."""
+
+    inputs: Array
+    problems: Sequence[DerivativeProblem]  # of each input
+    filled: Sequence[DerivativeProblem]  # the same, padded to one shape
+    shared: bool  # whether they all are the whole problem: then proofs hold for all inputs
+    network: VectorNetwork
+    dual: Dual
+
+    @staticmethod
+    def of(problem: DerivativeProblem, inputs: Array, whole: Dual) -> _InputBatch:
+        """The batch of these inputs; `whole` is the dual of the whole problem."""
+        alone = [drop_unused(one_input(problem, int(j))) for j in inputs]
+        if all(part.neurons == problem.neurons for part in alone):
+            same = [problem] * len(inputs)
+            network = VectorNetwork.of([problem], whole.backend, inputs)
+            return _InputBatch(inputs, same, same, True, network, whole)
+        filled = padded(alone)
+        only_input = np.zeros(len(inputs), np.int64)
+        network = VectorNetwork.of(filled, whole.backend, only_input)
+        dual = Dual.of(filled, whole.backend)
+        return _InputBatch(inputs, alone, filled, False, network, dual)
+
+    def candidates(self, known: _Known) -> list[Candidate]:
+        """One candidate for each input."""
+        candidates = []
+        for j in self.inputs:
+            index = int(j) if self.shared else 0
+            candidates.append(Candidate(float(known.bounds[j]), index, known.primal))
+        return candidates
+
+
+@dataclass(eq=False)
+class _Known:
+    """What is known so far."""
+
+    bounds: Array  # for every input: its path sum, or less if that is proved
+    value: float = 0.0  # the largest bound of an input that was searched
+    pop_lower: float = 0.0  # a lower bound on the optimum
+    primal: float = 0.0  # the largest value of any vectors
+    rank: int = 0  # of the latest vectors
+    for_all: list[Multipliers] = field(default_factory=list)  # proofs that hold for all inputs
+    for_one: dict[int, Multipliers] = field(default_factory=dict)  # proofs that hold for one
+
+    def note_values(
+        self, batch: _InputBatch, candidates: Sequence[Candidate], state: State, task: Task
+    ) -> None:
+        """Keep the values of a search, and round the vectors of its best input."""
+        self.primal = max(self.primal, *(candidate.value for candidate in candidates))
+        self.rank = state.rank
+        best = int(batch.network.backend.numpy(state.values).argmax())
+        neurons = real_neurons(batch.problems[best], batch.filled[best])
+        alone = replace(task, problem=batch.problems[best])
+        low = round_vectors(batch.network, state, best, neurons, alone)
+        self.pop_lower = max(self.pop_lower, low)
+
+    def prove(
+        self, batch: _InputBatch, candidates: Sequence[Candidate], problem: DerivativeProblem
+    ) -> None:
+        """Prove the bounds of the inputs that are not settled, from the largest on."""
+        order = sorted(range(len(candidates)), key=lambda k: -candidates[k].bound)
+        for k in order:
+            j = int(batch.inputs[k])
+            candidate = candidates[k]
+            if self.bounds[j] <= self.value:
+                continue
+            prove_candidates(batch.dual.only([k]), [candidate], self.value)
+            self.value = max(self.value, candidate.proved)
+            if candidate.proof is None:
+                continue
+            if batch.shared:
+                self.for_all.append(candidate.proof)
+                self.bounds = np.minimum(self.bounds, candidate.proof.bounds)
+            else:
+                self.for_one[j] = _expand_proof(
+                    candidate.proof, batch.problems[k], batch.filled[k], problem
+                )
+                self.bounds[j] = min(self.bounds[j], candidate.proved)
+
+
+def _expand_proof(
+    proof: Multipliers,
+    part: DerivativeProblem,
+    filled: DerivativeProblem,
+    whole: DerivativeProblem,
+) -> Multipliers:
+    """Multipliers for the whole problem, from those of a part of its neurons; others get 0.
+
+    `filled` is the part, padded: the multipliers are of that."""
+    tau = {layer.node: np.zeros(layer.size) for layer in whole.layers}
+    neurons = {layer.node: layer.neurons for layer in whole.layers}
+    for layer, real in zip(part.layers, real_neurons(part, filled), strict=True):
+        places = np.searchsorted(neurons[layer.node], layer.neurons)
+        tau[layer.node][places] = proof.tau[real.place][: real.size]
+    return replace(proof, tau=list(tau.values()))

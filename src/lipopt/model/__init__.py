@@ -1,0 +1,1 @@
+"""What is asked about: networks, their activations, domains and norms."""

@@ -1,0 +1,289 @@
+"""Where the Lipschitz constant is asked for: whole space (None), a ball, a box, a union of boxes."""
+
+from __future__ import annotations
+
+import zipfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol, TypeAlias, runtime_checkable
+
+import numpy as np
+
+from ..errors import LipoptError
+from ..numerics.arrays import Array, as_array
+
+LARGEST = 1e300  # of the inputs in a domain: from there on, activations count as being at infinity
+
+
+@dataclass(frozen=True, eq=False)
+class Box:
+    """All inputs between two bounds, entry by entry.
+
+    Args:
+        lower: the smallest value of every input, in the network's input shape or flat; a number
+            stands for the same bound on every input.
+        upper: the largest value of every input.
+
+    Raises:
+        LipoptError: the bounds are not finite numbers, do not fit each other, leave no point, or
+            reach beyond 1e300.
+
+    Example:
+        >>> import lipopt
+        >>> lipopt.Box(0, [1, 2]).bounds(2)
+        (array([0., 0.]), array([1., 2.]))
+    """
+
+    lower: Any
+    upper: Any
+
+    def __post_init__(self) -> None:
+        for name in ("lower", "upper"):
+            object.__setattr__(self, name, _finite(getattr(self, name), f"the box's {name} bound"))
+        if self.lower.shape != self.upper.shape and self.lower.size > 1 and self.upper.size > 1:
+            raise LipoptError(
+                f"the box's bounds have different shapes, {self.lower.shape} and {self.upper.shape}"
+            )
+        if not (self.lower <= self.upper).all():
+            raise LipoptError("the box is empty: a lower bound exceeds its upper bound")
+        _check_reach(self.lower, self.upper, "box")
+
+    def bounds(self, size: int) -> tuple[Array, Array]:
+        """The bounds for a network with `size` inputs, flat."""
+        return _flat(self.lower, size, "box"), _flat(self.upper, size, "box")
+
+    def middle(self, size: int) -> Array:
+        """The point in its middle, flat."""
+        lower, upper = self.bounds(size)
+        return lower / 2 + upper / 2
+
+    @property
+    def parts(self) -> tuple[Region, ...]:
+        return (self,)
+
+    def describe(self) -> str:
+        return "box"
+
+
+@dataclass(frozen=True, eq=False)
+class Ball:
+    """The l_inf ball around a point: no input differs from it by more than the radius.
+
+    It is an l_inf ball whatever the norm of the constant. Its ends are rounded outward.
+
+    Args:
+        center: the point, in the network's input shape or flat.
+        radius: the largest difference in any input, >= 0.
+        clip: the range (low, high) that every input stays in, such as (0, 1) for pixels.
+
+    Raises:
+        LipoptError: the radius is not a finite number >= 0, the center is not finite or lies
+            outside the clip range, or the ball reaches beyond 1e300.
+
+    Example:
+        >>> import lipopt
+        >>> lower, upper = lipopt.Ball([0.0, 0.5], radius=0.25, clip=(0, 1)).bounds(2)
+        >>> float(lower[0]), bool(lower[1] <= 0.25 and 0.75 <= upper[1])
+        (0.0, True)
+    """
+
+    center: Any
+    radius: float
+    clip: tuple[float, float] | None = None
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "center", _finite(self.center, "the ball's center"))
+        radius = np.asarray(as_array(self.radius))
+        if radius.shape != () or radius.dtype.kind not in "fiu" or not 0 <= radius < np.inf:
+            raise LipoptError(f"the radius must be a finite number >= 0, got {self.radius}")
+        object.__setattr__(self, "radius", float(radius))
+        if self.clip is not None:
+            low, high = check_clip(self.clip)
+            object.__setattr__(self, "clip", (low, high))
+            if ((self.center < low) | (self.center > high)).any():
+                raise LipoptError(f"the ball's center lies outside the clip range [{low}, {high}]")
+        _check_reach(*self._ends(self.center), "ball")
+
+    def bounds(self, size: int) -> tuple[Array, Array]:
+        """The bounds for a network with `size` inputs, flat, rounded outward."""
+        return self._ends(_flat(self.center, size, "center"))
+
+    def middle(self, size: int) -> Array:
+        """The center, flat."""
+        return _flat(self.center, size, "center")
+
+    @property
+    def parts(self) -> tuple[Region, ...]:
+        return (self,)
+
+    def describe(self) -> str:
+        words = f"l_inf ball of radius {self.radius:g}"
+        if self.clip is None:
+            return words
+        return f"{words}, clipped to [{self.clip[0]:g}, {self.clip[1]:g}]"
+
+    def _ends(self, center: Array) -> tuple[Array, Array]:
+        if self.radius == 0:
+            lower = upper = center
+        else:
+            with np.errstate(over="ignore"):  # what becomes infinite is clipped, or refused
+                lower = np.nextafter(center - self.radius, -np.inf)
+                upper = np.nextafter(center + self.radius, np.inf)
+        if self.clip is not None:
+            lower = np.maximum(lower, self.clip[0])
+            upper = np.minimum(upper, self.clip[1])
+        return lower, upper
+
+
+@dataclass(frozen=True, eq=False)
+class Boxes:
+    """A union of boxes. Its Lipschitz constant is the largest of the constants on each box.
+
+    On a union that is not convex this does not bound what happens between points of two boxes.
+
+    Args:
+        boxes: one Box or more.
+
+    Raises:
+        LipoptError: there is no box, or an entry is not a Box.
+
+    Example:
+        >>> import lipopt
+        >>> union = lipopt.Boxes((lipopt.Box([0, 0], [1, 1]), lipopt.Box([-3, -1], [-2, 0])))
+        >>> network = lipopt.load([[[1.0, -1.0], [2.0, 1.0]], [[1.0, -1.0]]])
+        >>> lipopt.bound(network, domain=union).details["boxes"]
+        2
+    """
+
+    boxes: tuple[Box, ...]
+
+    def __post_init__(self) -> None:
+        boxes = tuple(self.boxes)
+        if not boxes or not all(isinstance(box, Box) for box in boxes):
+            raise LipoptError("a union of boxes is made of one Box or more")
+        object.__setattr__(self, "boxes", boxes)
+
+    def bounds(self, size: int) -> tuple[Array, Array]:
+        raise _only_one_box("this", self)
+
+    def middle(self, size: int) -> Array:
+        raise _only_one_box("this", self)
+
+    @property
+    def parts(self) -> tuple[Region, ...]:
+        return self.boxes
+
+    def describe(self) -> str:
+        return f"union of {len(self.boxes)} boxes"
+
+
+@runtime_checkable
+class Region(Protocol):
+    """What a domain is: a set of inputs, made of convex parts."""
+
+    def bounds(self, size: int) -> tuple[Array, Array]:
+        """The smallest box around it, for a network with `size` inputs, rounded outward."""
+
+    def middle(self, size: int) -> Array:
+        """A point to look around in search of steep slopes."""
+
+    @property
+    def parts(self) -> tuple[Region, ...]:
+        """The convex parts, each of which gets a bound of its own."""
+
+    def describe(self) -> str:
+        """It in words."""
+
+
+Domain: TypeAlias = Region | None  # None is the whole space
+
+
+def one_box_only(what: str, domain: Domain) -> None:
+    """Refuse a union for what is about one box."""
+    if domain is not None and len(domain.parts) > 1:
+        raise _only_one_box(what, domain)
+
+
+def _only_one_box(what: str, domain: Region) -> LipoptError:
+    return LipoptError(f"{what} is about one box; ask for each box of the {domain.describe()}")
+
+
+def pieces(domain: Domain) -> tuple[Domain, ...]:
+    """The convex domains whose union this is."""
+    return (None,) if domain is None else domain.parts
+
+
+def describe(domain: Domain) -> str:
+    """A domain in words."""
+    return "whole space" if domain is None else domain.describe()
+
+
+def check_clip(clip: Any) -> tuple[float, float]:
+    """The two ends of a range."""
+    try:
+        low, high = (float(end) for end in clip)
+    except (TypeError, ValueError) as error:
+        raise LipoptError(f"clip is a pair of numbers, low and high, got {clip!r}") from error
+    if not low <= high:
+        raise LipoptError(f"clip needs low <= high, got {clip}")
+    return low, high
+
+
+def _finite(values: Any, what: str) -> Array:
+    try:
+        array = np.asarray(as_array(values), dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise LipoptError(f"{what} is not an array of numbers") from error
+    if array.size == 0 or not np.isfinite(array).all():
+        raise LipoptError(f"{what} is empty, or has entries that are NaN or infinite")
+    return array
+
+
+def _check_reach(lower: Array, upper: Array, what: str) -> None:
+    if max(-lower.min(), upper.max()) > LARGEST:
+        raise LipoptError(
+            f"the {what} reaches beyond {LARGEST:g}, where sums overflow; "
+            "take a smaller one, or leave the domain out for a bound over the whole space"
+        )
+
+
+def _flat(values: Array, size: int, what: str) -> Array:
+    if values.size == size:
+        return values.reshape(-1)
+    if values.ndim == 0:
+        return np.full(size, float(values))
+    raise LipoptError(f"the {what} has {values.size} entries, the network has {size} inputs")
+
+
+def read_array(path: str | Path) -> Array:
+    """An array of numbers from a .npy, .csv or .txt file."""
+    path = Path(path)
+    try:
+        if path.suffix == ".npy":
+            return np.asarray(np.load(path, allow_pickle=False), dtype=np.float64)
+        lines = path.read_text().splitlines()
+        if not any(line.strip() for line in lines):
+            raise ValueError("it is empty")
+        return np.loadtxt(
+            lines, delimiter="," if path.suffix == ".csv" else None, dtype=np.float64, ndmin=1
+        )
+    except (OSError, ValueError, TypeError, EOFError) as error:
+        raise LipoptError(f"cannot read numbers from {path}: {error}") from error
+
+
+def read_box(path: str | Path) -> Box:
+    """A box from a .npz file with `lower` and `upper`, or an array with two rows."""
+    if Path(path).suffix != ".npz":
+        rows = read_array(path)
+        if rows.ndim < 2 or len(rows) != 2:
+            raise LipoptError(
+                f"{path} must hold two rows, the lower and the upper bounds; it has shape {rows.shape}"
+            )
+        return Box(rows[0], rows[1])
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            return Box(file["lower"], file["upper"])
+    except (OSError, KeyError, EOFError, zipfile.BadZipFile) as error:
+        raise LipoptError(
+            f"{path} must be a .npz file with arrays 'lower' and 'upper': {error}"
+        ) from error

@@ -1,0 +1,113 @@
+"""The three norms, and everything in which they differ.
+
+The norm on the inputs is also the one on the outputs. With one output that is an absolute value.
+
+                        l_inf                     l2                    l1
+    directions t        |t_j| <= 1, each          |t|_2 <= 1            +-e_j: one input
+    operator norm       the largest row sum       spectral norm         the largest column sum
+    so a constant is    a maximum over outputs    one problem           a maximum over inputs
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Literal, TypeAlias
+
+import numpy as np
+
+from ..errors import LipoptError
+from ..numerics.arrays import Array, Matrix
+from ..numerics.rounding import up_float
+from ..numerics.semidefinite import spectral_norm_up
+
+NormName: TypeAlias = Literal["linf", "l2", "l1"]
+SMALLEST = 1e-300  # what is divided by is kept above this
+
+
+class Norm(StrEnum):
+    """A norm on inputs and outputs."""
+
+    LINF = "linf"
+    L2 = "l2"
+    L1 = "l1"
+
+    @property
+    def is_by_output(self) -> bool:
+        """Whether the constant of several outputs is the largest of their constants."""
+        return self is Norm.LINF
+
+    @property
+    def is_by_input(self) -> bool:
+        """Whether the constant is the largest over inputs, each varied alone."""
+        return self is Norm.L1
+
+    @property
+    def bounds_each_input(self) -> bool:
+        """Whether a direction is bounded in every input on its own."""
+        return self is Norm.LINF
+
+    @property
+    def certifies_balls(self) -> bool:
+        """Whether its constant bounds what changes within a ball: balls are l_inf balls."""
+        return self is Norm.LINF
+
+    @property
+    def dual(self) -> Norm:
+        """The norm of linear functions on the unit ball of this one."""
+        return {Norm.LINF: Norm.L1, Norm.L2: Norm.L2, Norm.L1: Norm.LINF}[self]
+
+    def best_direction(self, gradient: Array) -> Array:
+        """The point of the unit ball where a linear function is largest, for each column."""
+        if self is Norm.LINF:
+            return np.where(gradient < 0, -1.0, 1.0)
+        if self is Norm.L2:
+            return gradient / np.maximum(np.linalg.norm(gradient, axis=0), SMALLEST)
+        best = np.abs(gradient).argmax(axis=0)
+        columns = np.arange(gradient.shape[1])
+        t = np.zeros_like(gradient)
+        t[best, columns] = np.where(gradient[best, columns] < 0, -1.0, 1.0)
+        return t
+
+    def of_jacobians(self, jacobian: Array) -> Array:
+        """The operator norm of every J in (outputs, inputs, columns), in plain floating point."""
+        size = np.abs(jacobian)
+        if self is Norm.LINF:
+            return np.asarray(size.sum(axis=1).max(axis=0))
+        if self is Norm.L1:
+            return np.asarray(size.sum(axis=0).max(axis=0))
+        largest = np.maximum(size.max(axis=(0, 1)), SMALLEST)
+        scaled = jacobian / largest
+        if jacobian.shape[0] == 1:
+            return np.asarray(np.sqrt(np.square(scaled[0]).sum(axis=0)) * largest)
+        return np.asarray(np.linalg.norm(np.moveaxis(scaled, 2, 0), 2, axis=(1, 2)) * largest)
+
+    def of_matrix_up(self, matrix: Matrix) -> float:
+        """An upper bound on the operator norm of a matrix."""
+        if self is Norm.L2:
+            return spectral_norm_up(matrix)
+        axis = 1 if self is Norm.LINF else 0
+        largest = float(np.max(abs(matrix.astype(np.float64)).sum(axis=axis)))
+        return up_float(largest, matrix.shape[axis]) if largest else 0.0
+
+    def of_bounds_up(self, rows: Array) -> float:
+        """An upper bound on the norm of every matrix whose absolute values `rows` bounds."""
+        if self is not Norm.L2:
+            return self.of_matrix_up(rows)
+        largest = float(rows.max())
+        squares = float(np.square(rows / largest).sum())
+        frobenius = up_float(largest * float(np.sqrt(squares)), rows.size + 4)
+        product = Norm.LINF.of_matrix_up(rows) * Norm.L1.of_matrix_up(rows)
+        return min(frobenius, float(np.sqrt(up_float(product, 1))))
+
+    def squared_ratio_to_l2(self, inputs: int, outputs: int) -> int:
+        """The square of the factor by which the l2 constant must be multiplied to bound this one."""
+        return {Norm.L2: 1, Norm.LINF: inputs, Norm.L1: outputs}[self]
+
+
+def find_norm(name: str) -> Norm:
+    """The norm of that name."""
+    try:
+        return Norm(name)
+    except ValueError as error:
+        known = ", ".join(Norm)
+        raise LipoptError(f"unknown norm '{name}'; use one of {known}") from error

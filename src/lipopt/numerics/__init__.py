@@ -1,0 +1,1 @@
+"""Arrays, outward rounding, positive semidefinite matrices, BLAS threads: below all mathematics."""

@@ -1,0 +1,60 @@
+"""Arrays and matrices: their types, the form they are kept in, and tensors as arrays."""
+
+from __future__ import annotations
+
+from math import prod
+from typing import Any, TypeAlias
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import NDArray
+
+Array: TypeAlias = NDArray[Any]
+Matrix: TypeAlias = Any  # a 2-d array or a csr_array; scipy has no types
+
+SPARSE_BELOW = 0.25  # the share of nonzeros below which a matrix is kept as CSR
+
+
+def as_array(values: Any) -> Any:
+    """A torch tensor as an array in its own precision; everything else as it is.
+
+    Half precision becomes float32, exactly. Torch itself is not imported."""
+    if not hasattr(values, "detach"):
+        return values
+    tensor = values.detach().cpu()
+    short = tensor.is_floating_point() and tensor.element_size() < 4
+    return (tensor.float() if short else tensor).numpy()
+
+
+def tidy(matrix: Any) -> Matrix:
+    """A matrix in the form it is kept in: float32 or float64, dense or CSR, no stored zeros."""
+    if matrix.dtype not in (np.float32, np.float64):
+        matrix = matrix.astype(np.float64)
+    if sp.issparse(matrix):
+        sparse = sp.csr_array(matrix)
+        sparse.sum_duplicates()
+        sparse.eliminate_zeros()
+        return sparse.toarray() if sparse.nnz > SPARSE_BELOW * prod(sparse.shape) else sparse
+    if np.count_nonzero(matrix) <= SPARSE_BELOW * matrix.size:
+        return sp.csr_array(matrix)
+    return np.ascontiguousarray(matrix)
+
+
+def dense(matrix: Matrix) -> Array:
+    """A matrix as a 2-d array."""
+    return matrix.toarray() if sp.issparse(matrix) else matrix
+
+
+def transposed(matrix: Matrix) -> Matrix:
+    """The transpose of a matrix, in CSR if it is sparse."""
+    return matrix.T.tocsr() if sp.issparse(matrix) else matrix.T
+
+
+def has_nonzeros(matrix: Matrix) -> bool:
+    """Whether a matrix has an entry that is not zero."""
+    return bool(np.any(stored(matrix)))
+
+
+def stored(matrix: Matrix) -> Array:
+    """The entries of a matrix that are stored."""
+    return matrix.data if sp.issparse(matrix) else matrix

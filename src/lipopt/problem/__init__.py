@@ -1,0 +1,1 @@
+"""From a network and a question to the derivative problem that every method bounds."""

@@ -1,0 +1,220 @@
+"""Pre-activation intervals over a box: what local slope ranges come from.
+
+Two enclosures, intersected: interval propagation, and backward linear bounds (CROWN, DeepPoly),
+which push a linear function of a layer back to the input, replacing every activation by one of
+two lines around it. Both are rounded outward: a computed product is widened by gamma(n) times the
+product of absolute values, with the magnitude of each node taken from its interval.
+
+Backward bounds are taken of every affine node that an activation reads and that reads more than
+the input alone, as spec/certificate.md has it: also before the first activation, where they are
+those of the product of the matrices.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from ..model import activations
+from ..model.network import Activation, Affine, Input, Network, Node
+from ..numerics.arrays import Array
+from ..numerics.rounding import TINY, gamma, terms, times_up
+
+MAX_ENTRIES = 2**24  # entries of the largest array in a backward pass: 128 MB
+# Multiplications in the backward pass of one layer. A layer that would take more keeps the
+# intervals of interval propagation.
+MAX_WORK = 4e11
+
+Interval = tuple[Array, Array]  # the two ends
+Lines = tuple[Array, ...]  # slope and offset of the line below an activation, and of the one above
+
+
+def preactivation_intervals(
+    network: Network,
+    lower: Array,
+    upper: Array,
+    progress: Callable[[float], None] = lambda fraction: None,
+) -> list[Interval]:
+    """An interval for the values of every node over the box [lower, upper]."""
+    intervals: list[Interval] = []
+    lines: dict[int, Lines] = {}
+    for i, node in enumerate(network.nodes):
+        if isinstance(node, Input):
+            intervals.append((lower, upper))
+        elif isinstance(node, Affine):
+            intervals.append(_affine_interval(node, intervals))
+            for k in network.consumers[i]:
+                reader = network.nodes[k]
+                if isinstance(reader, Activation):
+                    intervals[i] = _tighten(network, i, reader, intervals, lines)
+        else:
+            lo, hi = intervals[node.source]
+            lines[i] = activations.linear_bounds(node.kind, lo, hi, node.parameters)
+            intervals.append(activations.value_range(node.kind, lo, hi, node.parameters))
+        progress((i + 1) / len(network.nodes))
+    return intervals
+
+
+def _affine_interval(node: Affine, intervals: list[Interval]) -> Interval:
+    """The interval of an affine node, from those of its sources."""
+    middle = node.bias.astype(np.float64)
+    radius = np.zeros(node.size)
+    size = np.abs(node.bias.astype(np.float64))
+    count = 2
+    for source, matrix in zip(node.sources, node.matrices, strict=True):
+        lo, hi = intervals[source]
+        center = lo / 2 + hi / 2
+        spread = np.nextafter(np.maximum(hi - center, center - lo), np.inf)
+        middle = middle + matrix @ center
+        radius = radius + times_up(matrix, spread)
+        size = size + times_up(matrix, np.abs(center))
+        count += terms(matrix) + 1
+    error = gamma(count + 2) * (size + radius) * 1.01 + count * TINY
+    return middle - radius - error, middle + radius + error
+
+
+def _tighten(
+    network: Network,
+    i: int,
+    reader: Activation,
+    intervals: list[Interval],
+    lines: dict[int, Lines],
+) -> Interval:
+    """The interval of node i cut down by backward bounds.
+
+    Only of the entries whose slope in `reader` is not known yet."""
+    lo = intervals[i][0].copy()
+    hi = intervals[i][1].copy()
+    if not reads_more_than_the_input(network, i):
+        return lo, hi
+    low, high = activations.slope_range(reader.kind, lo, hi, reader.parameters)
+    rows = np.flatnonzero(low < high)
+    before = network.nodes[: i + 1]
+    if 2 * len(rows) * _count_weights(before) > MAX_WORK:
+        return lo, hi
+    widest = max(node.size for node in before)
+    parts = max(1, -(-2 * len(rows) * widest // MAX_ENTRIES))
+    for part in np.array_split(rows, parts):
+        # One row for every entry, and one for its negative: lower bounds of both.
+        count = len(part)
+        start = np.zeros((2 * count, network.nodes[i].size))
+        k = np.arange(count)
+        start[k, part] = 1.0
+        start[count + k, part] = -1.0
+        bound = backward_lower(network, i, start, intervals, lines)
+        # Where something overflowed, a bound is NaN and is ignored.
+        lo[part] = np.fmax(lo[part], bound[:count])
+        hi[part] = np.fmin(hi[part], -bound[count:])
+    # Rounding can make two valid bounds cross by an ulp on an interval of width zero: keep it
+    # non-empty.
+    return np.minimum(lo, hi), np.maximum(lo, hi)
+
+
+def _count_weights(nodes: tuple[Node, ...]) -> int:
+    """The number of stored weights."""
+    count = 0
+    for node in nodes:
+        if isinstance(node, Affine):
+            count += sum(int(matrix.size) for matrix in node.matrices)
+    return count
+
+
+def reads_more_than_the_input(network: Network, i: int) -> bool:
+    """Whether backward bounds of affine node i can be better than its interval.
+
+    For a node that reads the input alone they are the same."""
+    node = network.nodes[i]
+    return isinstance(node, Affine) and any(source > 0 for source in node.sources)
+
+
+@dataclass(eq=False)
+class _Backward:
+    """A lower bound, linear in nodes: sum of rows[k] @ (values of node k) + constant - slack."""
+
+    rows: dict[int, Array]
+    constant: Array
+    slack: Array
+
+    def add(self, source: int, product: Array) -> None:
+        """Add a linear function of one node."""
+        if source in self.rows:
+            self.rows[source] = self.rows[source] + product
+        else:
+            self.rows[source] = product
+
+
+def backward_lower(
+    network: Network,
+    i: int,
+    start: Array,
+    intervals: list[Interval],
+    lines: dict[int, Lines],
+) -> Array:
+    """Lower bounds on the rows of start @ (values of node i), over the box.
+
+    A coefficient that underflows is off by less than TINY, and multiplies a value of at most its
+    magnitude."""
+    state = _Backward({i: start}, np.zeros(len(start)), np.zeros(len(start)))
+    magnitude = [np.maximum(np.abs(lo), np.abs(hi)) for lo, hi in intervals]
+    for k in range(i, 0, -1):
+        node = network.nodes[k]
+        if k not in state.rows:
+            continue
+        row = state.rows.pop(k)
+        error = gamma(node.size + i + 4)
+        if isinstance(node, Affine):
+            _through_affine(state, node, row, magnitude, error)
+        elif isinstance(node, Activation):
+            _through_activation(state, node, row, magnitude, error, lines[k])
+    row = state.rows.get(0, np.zeros((len(start), network.input_size)))
+    lo, hi = intervals[0]
+    value = np.maximum(row, 0) @ lo + np.minimum(row, 0) @ hi
+    constant = state.constant
+    slack = state.slack
+    slack += (
+        gamma(network.input_size + 2) * (np.abs(row) @ magnitude[0]) + network.input_size * TINY
+    )
+    # The sums of constants and slacks are rounded too, a few terms each.
+    total = value + constant - slack
+    return (
+        total
+        - gamma(4 * i + 8) * (np.abs(value) + np.abs(constant) + slack) * 1.01
+        - slack * 1e-3
+        - TINY
+    )
+
+
+def _through_affine(
+    state: _Backward, node: Affine, row: Array, magnitude: list[Array], error: float
+) -> None:
+    """Replace row @ (values of an affine node) by functions of its sources."""
+    size = np.abs(row)
+    state.constant += row @ node.bias
+    state.slack += error * (size @ np.abs(node.bias)) + node.size * TINY
+    for source, matrix in zip(node.sources, node.matrices, strict=True):
+        state.add(source, (matrix.T @ row.T).T)
+        state.slack += error * (size @ times_up(matrix, magnitude[source]))
+        state.slack += node.size * TINY * (1 + magnitude[source].sum())
+
+
+def _through_activation(
+    state: _Backward,
+    node: Activation,
+    row: Array,
+    magnitude: list[Array],
+    error: float,
+    lines: Lines,
+) -> None:
+    """Replace row @ (values of an activation) by the lines below it, or above it where row < 0."""
+    size = np.abs(row)
+    k1, c1, k2, c2 = lines
+    positive = np.maximum(row, 0)
+    negative = np.minimum(row, 0)
+    state.add(node.source, positive * k1 + negative * k2)
+    state.constant += positive @ c1 + negative @ c2
+    steepest = np.maximum(np.abs(k1), np.abs(k2))
+    offset = np.maximum(np.abs(c1), np.abs(c2))
+    state.slack += error * (size @ (steepest * magnitude[node.source] + offset))
+    state.slack += TINY * (node.size + magnitude[node.source].sum())

@@ -1,0 +1,84 @@
+"""Proofs: what a method found that shows its bound to hold.
+
+Each is data. For each there is a writer in `certificates`, which turns it into lines that lipcheck
+verifies; a method whose bound has no such proof leaves it out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import numpy as np
+
+from ..numerics.arrays import Array
+from ..numerics.rounding import up
+
+
+@dataclass(frozen=True)
+class PathSums:
+    """The sum of |products of weights and slopes| over all paths. The problem itself is the proof."""
+
+
+@dataclass(frozen=True)
+class LayerNorms:
+    """The product of the norms of the layers."""
+
+
+@dataclass(frozen=True)
+class MatrixNorm:
+    """The norm of the objective's matrix, in a problem without neurons."""
+
+    value: float
+
+
+@dataclass(frozen=True, eq=False)
+class KrivineTerms:
+    """Multipliers >= 0 of products of x and 1 - x over small sets of variables.
+
+    multipliers[S, v] belongs to the product of x over the columns of sets[S] whose bit is set in v,
+    and of 1 - x over its other columns. Columns that hold -1 are left out; multipliers with such a
+    bit are zero. Variables 0 to inputs - 1 are t = 2x - 1; then come the neurons of the presolved
+    problem, layer by layer, s = l + (u - l) x; then, if it has several rows, their signs
+    r = 2x - 1."""
+
+    sets: Array
+    multipliers: Array
+
+
+@dataclass(frozen=True, eq=False)
+class Multipliers:
+    """mu, delta and tau (one array per layer) for which the dual matrix S is semidefinite."""
+
+    mu: float | Array
+    delta: Array
+    tau: list[Array]
+
+    @property
+    def bounds(self) -> Array:
+        """mu + sum of delta, rounded up; for l1 (an array mu), sum of mu + delta of every input."""
+        delta = self.delta if np.ndim(self.mu) else self.delta.sum(keepdims=True)
+        return up(np.sum(self.mu) + delta, np.size(self.mu) + self.delta.size)
+
+
+@dataclass(frozen=True, eq=False)
+class ByInput:
+    """A proof for each input on its own; path sums are the proof for the inputs without one."""
+
+    proofs: Mapping[int, Multipliers | KrivineTerms]
+
+
+Proof: TypeAlias = PathSums | LayerNorms | MatrixNorm | KrivineTerms | Multipliers | ByInput
+
+
+def best_by_input(proofs: Sequence[Multipliers]) -> dict[int, Multipliers]:
+    """For l1, the multipliers with the smallest bound for every input."""
+    if not proofs:
+        return {}
+    best = np.argmin([proof.bounds for proof in proofs], axis=0)
+    found = {}
+    for j, k in enumerate(best):
+        chosen = proofs[k]
+        found[j] = Multipliers(chosen.mu, chosen.delta[[j]], chosen.tau)
+    return found

@@ -1,0 +1,132 @@
+"""The question, and what it becomes: which constant is asked for, posed as a derivative problem.
+
+network + Question -> pose() -> intervals, the problem as the network stands, the problem after presolve
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import numpy as np
+import scipy.sparse as sp
+
+from ..errors import LipoptError
+from ..model import activations
+from ..model.domain import Domain
+from ..model.network import Activation, Network
+from ..model.norms import Norm, find_norm
+from ..numerics.arrays import Array
+from .derivative import DerivativeProblem, derivative_problem
+from .intervals import Interval, preactivation_intervals
+from .presolve import only_rows, presolve, split_rows
+
+
+@dataclass(frozen=True, eq=False)
+class Question:
+    """Which Lipschitz constant is asked for."""
+
+    norm: Norm
+    rows: sp.csr_array  # the functions of the outputs whose constant it is, one per row
+    domain: Domain = None  # None for the whole space
+
+    @staticmethod
+    def about(
+        network: Network,
+        *,
+        norm: str = "linf",
+        output: int | Literal["all"] = 0,
+        margin: tuple[int, int] | None = None,
+        domain: Domain = None,
+    ) -> Question:
+        """The constant of one output, of all, or of the difference of two."""
+        return Question(find_norm(norm), output_matrix(network, output, margin), domain)
+
+
+@dataclass(frozen=True, eq=False)
+class Posed:
+    """A question about a network, made ready for the methods."""
+
+    network: Network
+    question: Question
+    intervals: list[Interval] | None  # the values of every node over the domain; None: all numbers
+    raw: DerivativeProblem  # as the network stands, affine nodes included
+    problem: DerivativeProblem  # after presolve
+
+    @property
+    def parts(self) -> list[tuple[DerivativeProblem, DerivativeProblem]]:
+        """The raw and the presolved problems whose bounds make the answer: the largest counts.
+
+        There is one for each output where the norm is a maximum over outputs, otherwise one."""
+        if self.question.norm.is_by_output and self.raw.outputs > 1:
+            return self.rows
+        return [(self.raw, self.problem)]
+
+    @property
+    def rows(self) -> list[tuple[DerivativeProblem, DerivativeProblem]]:
+        """The raw and the presolved problem of every row."""
+        return list(zip(split_rows(self.raw), split_rows(self.problem), strict=True))
+
+    def only(self, row: int) -> Posed:
+        """The same for one row."""
+        question = replace(self.question, rows=self.question.rows[[row], :])
+        raw = only_rows(self.raw, [row])
+        return replace(self, question=question, raw=raw, problem=only_rows(self.problem, [row]))
+
+
+def pose(
+    network: Network,
+    question: Question,
+    progress: Callable[[float], None] = lambda fraction: None,
+) -> Posed:
+    """The derivative problem of a question, with the intervals that its slopes come from."""
+    intervals = None
+    if question.domain is not None:
+        ends = question.domain.bounds(network.input_size)
+        intervals = preactivation_intervals(network, *ends, progress=progress)
+    ranges = slope_ranges(network, intervals)
+    raw = derivative_problem(network, ranges, question.norm, question.rows)
+    return Posed(network, question, intervals, raw, presolve(raw))
+
+
+def slope_ranges(
+    network: Network, intervals: list[Interval] | None
+) -> dict[int, tuple[Array, Array]]:
+    """What is known of the slopes of every activation node, given the intervals of all nodes."""
+    ranges = {}
+    for i, node in enumerate(network.nodes):
+        if isinstance(node, Activation):
+            everything = (np.full(node.size, -np.inf), np.full(node.size, np.inf))
+            ends = everything if intervals is None else intervals[node.source]
+            ranges[i] = activations.slope_range(node.kind, *ends, node.parameters)
+    return ranges
+
+
+def output_matrix(
+    network: Network, output: int | Literal["all"], margin: tuple[int, int] | None
+) -> sp.csr_array:
+    """The rows of the outputs that are asked for: one, all, or a difference of two."""
+    count = network.output_size
+    if margin is not None:
+        if not isinstance(margin, tuple | list) or len(margin) != 2:
+            raise LipoptError(f"a margin is a pair of outputs, got {margin!r}")
+        if output != 0:
+            raise LipoptError("ask for an output or for a margin, not for both")
+        i, j = margin
+        _check_output(i, count)
+        _check_output(j, count)
+        if i == j:
+            raise LipoptError(f"a margin needs two different outputs, got {i},{j}")
+        return sp.csr_array(([1.0, -1.0], ([0, 0], [i, j])), shape=(1, count))
+    if output == "all":
+        return sp.csr_array(sp.eye_array(count))
+    _check_output(output, count)
+    return sp.csr_array(([1.0], ([0], [output])), shape=(1, count))
+
+
+def _check_output(k: int, count: int) -> None:
+    if isinstance(k, bool) or not isinstance(k, int | np.integer):
+        raise LipoptError(f"an output is a whole number or 'all', got {k!r}")
+    if not 0 <= k < count:
+        raise LipoptError(f"output {k} is out of range: the network has outputs 0 to {count - 1}")

@@ -1,0 +1,80 @@
+"""A task: one derivative problem to bound, what limits the work, and the bound that comes back."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal, TypeAlias
+
+from .derivative import DerivativeProblem
+from .proofs import Proof
+
+Status: TypeAlias = Literal["complete", "time limit"]
+Progress: TypeAlias = Callable[..., None]  # progress(message, fraction=None)
+
+
+def _silent(message: str, fraction: float | None = None) -> None:
+    """Progress that is not shown."""
+
+
+@dataclass(frozen=True)
+class Budget:
+    """What limits the work: a deadline, a seed of everything random, where progress is shown."""
+
+    deadline: float | None = None  # on the clock of time.monotonic
+    seed: int = 0
+    progress: Progress = _silent
+
+    @staticmethod
+    def of(time_limit: float | None, seed: int = 0, progress: Progress | None = None) -> Budget:
+        """A budget whose clock starts now."""
+        deadline = None if time_limit is None else time.monotonic() + time_limit
+        return Budget(deadline, seed, progress or _silent)
+
+    @property
+    def seconds_left(self) -> float:
+        return float("inf") if self.deadline is None else self.deadline - time.monotonic()
+
+    def at_most(self, seconds: float) -> Budget:
+        """The same budget, with no more than so many seconds from now."""
+        end = time.monotonic() + seconds
+        return replace(self, deadline=end if self.deadline is None else min(self.deadline, end))
+
+    def share(self, part: float) -> Budget:
+        """The same budget with a part of the time that is left, if time is limited at all."""
+        return self if self.deadline is None else self.at_most(self.seconds_left * part)
+
+
+@dataclass
+class Memory:
+    """What a method keeps from one problem, to start a similar one of the same network."""
+
+    vectors: Any = None  # of the SDP
+
+
+@dataclass(frozen=True, eq=False)
+class Task:
+    """One problem to bound, and what is known about it already."""
+
+    raw: DerivativeProblem  # as the network stands, affine nodes included
+    problem: DerivativeProblem  # after presolve
+    budget: Budget = Budget()
+    pop_lower: float = 0.0  # a lower bound on the optimum
+    upper: float = float("inf")  # an upper bound: what stays far above it is not worth its time
+    memory: Memory | None = None
+
+    @property
+    def seconds_left(self) -> float:
+        return self.budget.seconds_left
+
+
+@dataclass(frozen=True, eq=False)
+class UpperBound:
+    """A proved upper bound on the optimum of a task's problem, slack included."""
+
+    value: float
+    status: Status = "complete"
+    pop_lower: float | None = None  # a lower bound on the optimum, if the method found one
+    proof: Proof | None = None  # None if it cannot be written as a certificate
+    details: dict[str, Any] = field(default_factory=dict)

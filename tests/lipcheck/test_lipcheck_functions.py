@@ -1,0 +1,219 @@
+"""Enclosures of the activations, against high precision and against lipopt's own."""
+
+from fractions import Fraction
+
+import mpmath
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from strategies import PARAMETERS
+
+from lipcheck.elementary import exp, log1p, normal, root
+from lipcheck.functions import KINDS, offset_above, offset_below, slope_range
+from lipopt.model import activations
+
+mpmath.mp.dps = 60
+POINTS = st.floats(-150, 150) | st.floats(-8, 8) | st.floats(-1e-3, 1e-3)
+
+
+def sigmoid(x):
+    return 1 / (1 + mpmath.exp(-x))
+
+
+REFERENCES = {
+    "sigmoid": sigmoid,
+    "tanh": mpmath.tanh,
+    "erf": mpmath.erf,
+    "softplus": lambda x: mpmath.log1p(mpmath.exp(2 * x)) / 2,
+    "silu": lambda x: x * sigmoid(mpmath.mpf(1.3) * x),
+    "gelu": lambda x: x * mpmath.ncdf(x),
+    "gelu_tanh": lambda x: (
+        x * sigmoid(2 * mpmath.sqrt(2 / mpmath.pi) * (x + mpmath.mpf("0.044715") * x**3))
+    ),
+    "mish": lambda x: x * mpmath.tanh(mpmath.log1p(mpmath.exp(x))),
+    "elu": lambda x: x if x >= 0 else mpmath.mpf(1.7) * mpmath.expm1(x),
+    "celu": lambda x: x if x >= 0 else mpmath.mpf(0.6) * mpmath.expm1(x / mpmath.mpf(0.6)),
+    "softsign": lambda x: x / (1 + abs(x)),
+    "hard_swish": lambda x: x * min(max(x / 6 + 0.5, 0), 1),
+    "hard_silu": lambda x: x * min(max(x / 4 + 0.25, 0), 1),
+}
+
+
+def build(kind):
+    """lipcheck's function and the parameters of it in lipopt."""
+    parameters = activations.check(kind, PARAMETERS.get(kind, {}))
+    names, build_function = KINDS[kind]
+    values = (
+        float(parameters[name]) if np.isinf(parameters[name]) else Fraction(parameters[name])
+        for name in names
+    )
+    return build_function(*values), parameters
+
+
+def high_precision(x):
+    return mpmath.mpf(x.numerator) / x.denominator
+
+
+def test_the_kinds_are_those_of_lipopt():
+    assert set(KINDS) == set(activations.KINDS)
+
+
+SERIES = {  # functions, their references, and arguments
+    "exp": (exp, mpmath.exp, POINTS.map(lambda x: -abs(x))),
+    "log1p": (log1p, mpmath.log1p, st.floats(0, 1)),
+    "root": (root, mpmath.sqrt, POINTS.map(abs)),
+    "normal distribution": (lambda x: normal(x)[0], mpmath.ncdf, st.floats(-15, 15)),
+    "normal density": (lambda x: normal(x)[1], mpmath.npdf, st.floats(-15, 15)),
+}
+
+
+@pytest.mark.parametrize("name", SERIES)
+@given(data=st.data())
+def test_series_are_off_by_less_than_they_say(name, data):
+    function, reference, arguments = SERIES[name]
+    x = Fraction(data.draw(arguments))
+    with mpmath.workdps(300):
+        assert (
+            abs(high_precision(function(x)) - reference(high_precision(x))) < mpmath.mpf(2) ** -300
+        )
+
+
+@given(x=st.floats(15, 1e6), sign=st.sampled_from([-1, 1]))
+def test_the_normal_distribution_is_constant_far_out(x, sign):
+    value, density = normal(sign * Fraction(x))
+    with mpmath.workdps(300):
+        assert (
+            abs(high_precision(value) - mpmath.ncdf(sign * mpmath.mpf(x))) < mpmath.mpf(2) ** -160
+        )
+        assert abs(high_precision(density) - mpmath.npdf(mpmath.mpf(x))) < mpmath.mpf(2) ** -160
+
+
+@pytest.mark.parametrize("kind", sorted(REFERENCES))
+@settings(max_examples=15)
+@given(x=POINTS)
+def test_values_and_slopes_are_enclosed(kind, x):
+    f, _ = build(kind)
+    x = Fraction(x)
+    low, high = (high_precision(end) for end in f.at(x).value)
+    exact, tiny = REFERENCES[kind](high_precision(x)), mpmath.mpf(10) ** -41 * (1 + abs(float(x)))
+    assert abs((low + high) / 2 - exact) <= tiny  # far within
+    assert high - low <= mpmath.mpf(10) ** -35 * (1 + abs(float(x)))
+    if all(
+        abs(x * f.scale - b) > 1e-20 for b in f.breaks
+    ):  # the reference is a difference quotient
+        low, high = slope_range(f, x, x)
+        slope = mpmath.diff(REFERENCES[kind], high_precision(x), h=mpmath.mpf(10) ** -25)
+        assert high_precision(low) - 1e-15 <= slope <= high_precision(high) + 1e-15
+        assert high - low <= Fraction(1, 10**15)
+
+
+@pytest.mark.parametrize("kind", sorted(KINDS))
+@settings(max_examples=15)
+@given(ends=st.tuples(POINTS, POINTS))
+def test_ranges_lie_in_those_of_lipopt(kind, ends):
+    """Both enclose the truth, lipcheck more tightly; and lines around the function have what lies between them."""
+    f, parameters = build(kind)
+    lo, hi = (Fraction(end) for end in sorted(ends))
+    arrays = np.array([float(lo)]), np.array([float(hi)])
+    low, high = slope_range(f, lo, hi)
+    wide_low, wide_high = activations.slope_range(kind, *arrays, parameters)
+    assert wide_low[0] <= low + Fraction(1, 2**60)
+    assert high <= wide_high[0] + Fraction(1, 2**60)
+    points = f.points(lo, hi, f.cells)
+    below, from_below, above, from_above = (
+        float(v[0]) for v in activations.linear_bounds(kind, *arrays, parameters)
+    )
+    slack = Fraction(1e-9 * (1 + abs(float(lo)) + abs(float(hi))))
+    assert offset_below(points, Fraction(below)) >= Fraction(from_below) - slack
+    assert offset_above(points, Fraction(above)) <= Fraction(from_above) + slack
+    for x in np.random.default_rng(0).uniform(*arrays, 20):
+        y = activations.value(kind, np.array([x]), parameters)[0]
+        rounding = 1e-12 * (1 + abs(x))
+        assert float(offset_below(points, Fraction(below))) + below * x - rounding <= y
+        assert y <= float(offset_above(points, Fraction(above))) + above * x + rounding
+        steepness = activations.slope(kind, np.array([x]), parameters)[0]
+        assert float(low) - 1e-12 <= steepness <= float(high) + 1e-12
+
+
+@pytest.mark.parametrize("kind", sorted(KINDS))
+def test_slopes_over_the_whole_space(kind):
+    f, parameters = build(kind)
+    low, high = slope_range(f)
+    x = np.concatenate([np.linspace(-10, 10, 20_001), [-1e6, 1e6]])
+    slopes = activations.slope(kind, x, parameters)
+    assert float(low) - 1e-12 <= slopes.min()
+    assert slopes.max() <= float(high) + 1e-12
+    wide_low, wide_high = activations.slope_range(
+        kind, np.array([-np.inf]), np.array([np.inf]), parameters
+    )
+    assert wide_low[0] <= low + Fraction(1, 2**60)
+    assert high <= wide_high[0] + Fraction(1, 2**60)
+
+
+SMALLEST = Fraction(np.finfo(np.float64).smallest_subnormal)
+LARGEST = Fraction(np.finfo(np.float64).max)
+EXTREME = pytest.mark.parametrize(
+    "beta", [SMALLEST, Fraction(1e-302), LARGEST], ids=["smallest", "1e-302", "largest"]
+)
+SHIFTS = pytest.mark.parametrize(
+    "shift", [-LARGEST, Fraction(0), LARGEST], ids=["lowest", "0", "largest"]
+)
+
+
+def test_infinity_is_beyond_a_clip():
+    """Whatever a float64 parameter is, over the whole space every slope counts: here and below."""
+    assert slope_range(KINDS["clip"].build(-LARGEST, float("inf"))) == (0, 1)
+
+
+@EXTREME
+@pytest.mark.parametrize(("kind", "steepest"), [("silu", 1.0998), ("gelu", 1.1289)])
+def test_infinity_is_beyond_the_turning_points(kind, steepest, beta):
+    low, high = slope_range(KINDS[kind].build(beta))
+    assert high > steepest
+    assert low < 1 - steepest
+
+
+@EXTREME
+@pytest.mark.parametrize("kind", ["softplus", "celu"])
+def test_infinity_is_where_slopes_are_at_their_limits(kind, beta):
+    assert slope_range(KINDS[kind].build(beta)) == (0, 1)
+
+
+@EXTREME
+@SHIFTS
+def test_infinity_is_beyond_a_hard_sigmoid(beta, shift):
+    low, high = slope_range(KINDS["hard_sigmoid"].build(beta, shift))
+    assert low == 0
+    assert high == max(beta, Fraction(1, 2**128))  # rounded up to the grid
+
+
+@EXTREME
+@SHIFTS
+def test_infinity_is_beyond_a_hard_silu(beta, shift):
+    low, high = slope_range(KINDS["hard_silu"].build(beta, shift))
+    assert low == min(0, -shift)
+    assert high == max(1, 2 - shift)
+
+
+def test_hard_swish_is_a_hard_silu():
+    """With alpha = 1/6, which no float is: the product of a file has an alpha near to that, and slopes that differ."""
+    swish = slope_range(KINDS["hard_swish"].build())
+    assert (
+        slope_range(KINDS["hard_silu"].build(Fraction(1, 6), Fraction(1, 2)))
+        == swish
+        == (Fraction(-1, 2), Fraction(3, 2))
+    )
+    near = KINDS["hard_silu"].build(Fraction(float(np.float32(1 / 6))), Fraction(1, 2))
+    x = Fraction(299, 100)
+    assert slope_range(near, x, x)[0] > slope_range(KINDS["hard_swish"].build(), x, x)[1]
+
+
+@pytest.mark.parametrize("turn", [0, 1], ids=["first", "last"])
+@pytest.mark.parametrize("kind", ["silu", "gelu", "gelu_tanh", "mish"])
+def test_slopes_turn_where_the_break_points_are(kind, turn):
+    f, _ = build(kind)
+    assert len(f.breaks) == 2
+    near = high_precision(f.breaks[turn] / f.scale)
+    exact = mpmath.findroot(lambda x: mpmath.diff(REFERENCES[kind], x, 2), near)
+    assert abs(exact - near) * f.scale <= mpmath.mpf(10) ** -25

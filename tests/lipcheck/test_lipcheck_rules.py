@@ -1,0 +1,203 @@
+"""The rules, against the exact optimum by enumeration: whatever the numbers in a certificate, the bound is one."""
+
+import random
+from fractions import Fraction
+from itertools import product as every
+
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from lipcheck import exact
+from lipcheck.exact import Matrix
+from lipcheck.lines import Lines
+from lipcheck.network import Network
+from lipcheck.problem import Problem
+from lipcheck.rules import RULES, Term, check_semidefinite, operator_norm
+from lipcheck.verdicts import Failure
+
+SMALL = st.integers(-8, 8)
+
+
+@st.composite
+def problems(draw, rows=1, inputs=2):
+    """A derivative problem with up to three neurons, each reading all variables before it; numbers are eighths."""
+    neurons = draw(st.integers(0, 3))
+    width = inputs + neurons
+    A = Matrix([{j: draw(SMALL) for j in range(a) if a >= inputs} for a in range(width)], width, -3)
+    C = Matrix([{j: draw(SMALL) for j in range(width)} for _ in range(rows)], width, -3)
+    ends = [sorted((Fraction(draw(SMALL), 8), Fraction(draw(SMALL), 8))) for _ in range(neurons)]
+    return Problem(
+        inputs, A, [(Fraction(0), Fraction(0))] * inputs + [(low, high) for low, high in ends], C
+    )
+
+
+def values(problem, t, slopes):
+    """C x for a direction and slopes."""
+    x = list(t)
+    for row, s in zip(problem.A.rows[problem.inputs :], slopes, strict=True):
+        x.append(s * sum(v * x[j] for j, v in row.items()) * exact.TWO**problem.A.exponent)
+    return [
+        sum(v * x[j] for j, v in row.items()) * exact.TWO**problem.C.exponent
+        for row in problem.C.rows
+    ]
+
+
+def optimum(problem):
+    """The largest l1 norm of C x over the vertices of the cube: the maximum, since it is convex in each variable."""
+    directions = every([-1, 1], repeat=problem.inputs)
+    ranges = every(*problem.slopes[problem.inputs :])
+    return max(sum(map(abs, values(problem, t, s))) for t, s in every(directions, list(ranges)))
+
+
+def lines(*texts):
+    return Lines("\n".join([*texts, ""]).encode())
+
+
+def amounts(rule, problem, *texts):
+    """What a rule says of the objective of the problem under linf, from these lines."""
+    term = Term(
+        problem, "linf", is_whole=True, network=Network([], {}, ""), ranges={}, W=Matrix.zero(0, 0)
+    )
+    return RULES[rule](lines(*texts), term)
+
+
+def bound(rule, problem, *texts):
+    return sum(amount for _, amount in amounts(rule, problem, *texts))
+
+
+@st.composite
+def sets(draw, variables):
+    """Lines with any variables and any multipliers."""
+    chosen = draw(st.lists(st.integers(0, variables - 1), unique=True, max_size=4))
+    multipliers = draw(
+        st.lists(st.integers(0, 12), min_size=2 ** len(chosen), max_size=2 ** len(chosen))
+    )
+    return " ".join(map(str, ["set", len(chosen), *chosen, *multipliers]))
+
+
+@given(data=st.data(), problem=problems())
+def test_any_products_with_any_multipliers_are_a_bound(data, problem):
+    chosen = data.draw(st.lists(sets(problem.C.width), max_size=4))
+    unit = f"unit {data.draw(st.integers(-5, 1))} 1"
+    assert bound("products", problem, unit, f"sets {len(chosen)}", *chosen) >= optimum(problem)
+
+
+@given(data=st.data(), problem=problems(rows=2, inputs=1))
+def test_any_products_bound_the_sum_of_several_rows(data, problem):
+    chosen = data.draw(st.lists(sets(problem.C.width + 2), max_size=4))
+    unit = f"unit {data.draw(st.integers(-5, 1))} 1"
+    assert bound("products", problem, unit, f"sets {len(chosen)}", *chosen) >= optimum(problem)
+
+
+@given(problem=problems())
+def test_all_products_of_all_variables_reach_the_optimum(problem):
+    """The multipliers optimum - p at the vertices leave nothing over."""
+    best, width = optimum(problem), problem.C.width
+    multipliers = []
+    for mask in range(2**width):
+        bits = [mask >> k & 1 for k in range(width)]
+        slopes = [ends[b] for ends, b in zip(problem.slopes, bits, strict=True)][problem.inputs :]
+        multipliers.append(
+            best - values(problem, [2 * b - 1 for b in bits[: problem.inputs]], slopes)[0]
+        )
+    integers, exponent = exact.align(multipliers)
+    text = " ".join(map(str, ["set", width, *range(width), *integers]))
+    assert amounts("products", problem, f"unit {exponent} 1", "sets 1", text) == [
+        ("constant", best)
+    ]
+
+
+@given(problem=problems())
+def test_path_sum_is_a_bound(problem):
+    assert bound("path-sum", problem) >= optimum(problem)
+
+
+@given(data=st.data(), problem=problems())
+def test_any_multipliers_of_the_sdp_that_pass_are_a_bound(data, problem):
+    """With L = 0: S itself must be diagonally dominant after scaling, as with large multipliers on the earlier variables."""
+    neurons = problem.C.width - problem.inputs
+    tau = [data.draw(st.integers(0, 3)) * 64 ** (neurons - a) for a in range(neurons)]
+    delta = [data.draw(st.integers(0, 3)) * 64 ** (neurons + 1) for _ in range(problem.inputs)]
+    scale = [*[-neurons] * problem.inputs, *(a - neurons for a in range(neurons)), 0]
+    factor = [
+        "scale " + " ".join(map(str, [-neurons, *(2 ** (k + neurons) for k in scale)])),
+        *["row 0"] * len(scale),
+    ]
+    texts = [
+        " ".join(map(str, line))
+        for line in (
+            ["mu -3", data.draw(st.integers(0, 64))],
+            ["delta -3", *delta],
+            ["tau -3", *tau],
+        )
+    ]
+    try:
+        proved = bound("sdp", problem, *texts, *factor)
+    except Failure:
+        assume(False)
+    assert proved >= optimum(problem)
+
+
+matrices = st.lists(st.lists(st.integers(-50, 50), min_size=4, max_size=4), min_size=4, max_size=4)
+
+
+@given(
+    factor=matrices,
+    excess=st.lists(st.integers(0, 5), min_size=4, max_size=4),
+    shift=st.integers(-3, 3),
+)
+def test_factors_of_semidefinite_matrices_pass_and_nothing_else(factor, excess, shift):
+    """S = L L^T + diag(excess) passes with its factor L; with one diagonal entry too small by 1 it does not."""
+    L = [[v if j <= i else 0 for j, v in enumerate(row)] for i, row in enumerate(factor)]
+    S = [
+        [
+            sum(a * b for a, b in zip(p, q, strict=True)) + (excess[i] if i == j else 0)
+            for j, q in enumerate(L)
+        ]
+        for i, p in enumerate(L)
+    ]
+    text = [
+        f"scale {shift} 1 1 1 1",
+        *(f"row {' '.join(map(str, row[: i + 1]))}" for i, row in enumerate(L)),
+    ]
+    check_semidefinite(lines(*text), Matrix([dict(enumerate(row)) for row in S], 4, -2 * shift))
+    S[3][3] -= excess[3] + 1
+    with pytest.raises(Failure, match="rejected"):
+        check_semidefinite(lines(*text), Matrix([dict(enumerate(row)) for row in S], 4, -2 * shift))
+
+
+@given(
+    rows=st.lists(st.lists(SMALL, min_size=3, max_size=3), min_size=1, max_size=3),
+    t=st.lists(SMALL, min_size=3, max_size=3),
+)
+def test_operator_norms(rows, t):
+    matrix = Matrix([dict(enumerate(row)) for row in rows], 3, -3)
+    y = [sum(a * b for a, b in zip(row, t, strict=True)) * Fraction(1, 8) for row in rows]
+    assert max(map(abs, y)) <= operator_norm(matrix, "linf") * max(map(abs, t))
+    assert sum(map(abs, y)) <= operator_norm(matrix, "l1") * sum(map(abs, t))
+    assert sum(v * v for v in y) <= operator_norm(matrix, "l2") ** 2 * sum(v * v for v in t)
+    assert operator_norm(Matrix([{0: rows[0][0]}], 3, -3), "l2") == abs(rows[0][0]) * Fraction(
+        1, 8
+    )  # roots that are exact stay so
+
+
+@pytest.mark.parametrize("bits", [8, 40, 200])
+def test_products_of_matrices_do_not_depend_on_flint(bits):
+    """Large enough for flint, if it is installed; the plain sums are computed here."""
+    n, rng = 60, random.Random(bits)
+    a, b = (
+        [[rng.getrandbits(bits) - (1 << bits - 1) for _ in range(n)] for _ in range(n)]
+        for _ in range(2)
+    )
+    product = Matrix([dict(enumerate(row)) for row in a], n) @ Matrix(
+        [dict(enumerate(row)) for row in b], n
+    )
+    columns = list(zip(*b, strict=True))
+    assert product.dense() == [
+        [sum(map(int.__mul__, row, column)) for column in columns] for row in a
+    ]
+    short = [row[: i + 1] for i, row in enumerate(a)]
+    assert exact.inner_products(short, short) == [
+        [sum(map(int.__mul__, p, q)) for q in short] for p in short
+    ]

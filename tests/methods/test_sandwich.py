@@ -1,0 +1,48 @@
+"""The permanent test: sampled gradients <= lower bounds on the POP <= its exact optimum <= every upper bound."""
+
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from strategies import Question, questions
+
+import lipopt.api
+from lipopt.lower.pop import enumerate_pop, free_neurons
+from lipopt.methods.registry import REGISTER
+from lipopt.problem.question import Question as Asked
+from lipopt.problem.question import pose
+
+
+def exact(question: Question) -> float:
+    """The optimum of the POP by enumeration, of the problem as it stands and of the presolved one; they agree."""
+    network = question.network
+    asked = Asked.about(network, norm=question.norm, output=question.output, domain=question.domain)
+    posed = pose(network, asked)
+    assert free_neurons(posed.raw) <= 14
+    raw = max(enumerate_pop(part) for part, _ in posed.parts)
+    presolved = max(enumerate_pop(part) for _, part in posed.parts)
+    values = [raw, presolved]
+    assert np.isclose(values[0], values[1], rtol=1e-9, atol=1e-12)
+    return min(values)
+
+
+@settings(max_examples=400)
+@given(questions(), st.sampled_from(sorted(REGISTER)))
+def test_sandwich(question: Question, method: str) -> None:
+    """Both baselines and one more method, on every question."""
+    optimum = exact(question)
+    options = {"norm": question.norm, "output": question.output, "domain": question.domain}
+    refusals: list[str] = []
+    results = lipopt.compare(
+        question.network,
+        methods=sorted({method, "path-sum", "product"}),
+        samples=100,
+        on_refusal=lambda name, error: refusals.append(f"{name}: {error}"),
+        **options,
+    )
+    assert len(results) + len(refusals) == len({method, "path-sum", "product"})
+    assert all(method in ("lipopt", "shor") for _ in refusals), (
+        refusals
+    )  # what does not take every norm
+    for r in results:
+        assert 0 <= r.lower <= r.pop_lower <= optimum * (1 + 1e-9) + 1e-300, r
+        assert optimum <= r.upper, r

@@ -1,0 +1,269 @@
+"""The derivative problem, presolve and the baselines."""
+
+from fractions import Fraction
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from hypothesis import given
+from hypothesis import strategies as st
+from strategies import Question, questions
+
+import lipopt.api
+from lipopt.lower.gradients import jacobians
+from lipopt.methods.registry import REGISTER, find_method
+from lipopt.model import activations
+from lipopt.model.network import Activation
+from lipopt.model.norms import Norm
+from lipopt.numerics.semidefinite import is_positive_semidefinite, spectral_norm_up
+from lipopt.problem.question import Question as Asked
+from lipopt.problem.question import pose
+from lipopt.readers.builder import Builder
+
+
+def problems(question: Question) -> tuple:
+    network = question.network
+    asked = Asked.about(network, norm=question.norm, output=question.output, domain=question.domain)
+    posed = pose(network, asked)
+    return asked.rows, posed.raw, posed.problem
+
+
+@given(questions())
+def test_the_problem_is_the_chain_rule(question: Question) -> None:
+    """With the slopes of a point, the problem's gradient in t is the network's gradient, before and after presolve."""
+    network = question.network
+    outputs, raw, solved = problems(question)
+    low, high = (np.full(network.input_size, -2.0), np.full(network.input_size, 2.0))
+    if question.domain is not None:
+        low, high = question.domain.bounds(network.input_size)
+    x = np.random.default_rng(0).uniform(low, high)[:, None]
+    values = network.node_values(x)
+    slopes = {
+        i: activations.slope(n.kind, values[n.source].T, n.parameters).T
+        for i, n in enumerate(network.nodes)
+        if isinstance(n, Activation)
+    }
+    expected = jacobians(network, outputs, slopes)[:, :, 0]
+    for problem in (raw, solved):
+        chosen = [
+            slopes[layer.node][layer.neurons] if layer.node in slopes else np.ones((layer.size, 1))
+            for layer in problem.layers
+        ]
+        for k in range(problem.outputs):
+            row = problem.backward(chosen, np.eye(problem.outputs)[:, [k]])[0][:, 0]
+            np.testing.assert_allclose(row, expected[k], rtol=1e-9, atol=1e-9)
+        for s, layer in zip(chosen, problem.layers, strict=True):
+            assert (layer.lower - 1e-12 <= s[:, 0]).all()
+            assert (s[:, 0] <= layer.upper + 1e-12).all()
+
+
+@given(questions())
+def test_presolve_leaves_variables_only(question: Question) -> None:
+    _, raw, solved = problems(question)
+    assert all((layer.lower < layer.upper).all() for layer in solved.layers)
+    assert solved.neurons <= raw.neurons
+    assert 0 <= solved.slack <= 1e-9
+
+
+def test_a_small_ball_makes_the_network_linear() -> None:
+    rng = np.random.default_rng(1)
+    network = lipopt.load(
+        [rng.normal(size=(6, 4)), rng.normal(size=(6, 6)), rng.normal(size=(1, 6))]
+    )
+    x = rng.normal(size=4)
+    r = lipopt.bound(network, domain=lipopt.Ball(x, 1e-9), method="path-sum", samples=10)
+    assert r.upper == pytest.approx(r.lower, rel=1e-6)
+    assert r.lower <= r.pop_lower <= r.upper
+
+
+def test_dead_neurons_zero_weights_and_zero_output() -> None:
+    w = [np.array([[1.0, 0.0], [0.0, 0.0], [1.0, 1.0]]), np.array([[2.0, 5.0, 0.0]])]
+    for norm in ("linf", "l2", "l1"):
+        assert lipopt.bound(lipopt.load(w), norm=norm, method="path-sum").upper == pytest.approx(
+            2.0
+        )
+    for method in ("product", "path-sum", "auto"):
+        for norm in ("linf", "l2", "l1"):
+            r = lipopt.bound(lipopt.load([w[0], np.zeros((1, 3))]), method=method, norm=norm)
+            assert (r.lower, r.pop_lower, r.upper) == (0, 0, 0)
+
+
+def test_the_path_sum_is_rounded_upward() -> None:
+    rng = np.random.default_rng(2)
+    for _ in range(30):
+        w = [rng.normal(size=(4, 3)), rng.normal(size=(4, 4)), rng.normal(size=(1, 4))]
+        a = [[[abs(Fraction(v)) for v in row] for row in m] for m in w]
+        row = a[2][0]
+        for m in (a[1], a[0]):
+            row = [sum(row[i] * m[i][j] for i in range(len(m))) for j in range(len(m[0]))]
+        network = lipopt.load(w, activation="relu")
+        assert Fraction(lipopt.bound(network, method="path-sum", samples=1).upper) >= sum(row)
+        assert Fraction(
+            lipopt.bound(network, method="path-sum", norm="l1", samples=1).upper
+        ) >= max(row)
+        assert Fraction(
+            lipopt.bound(network, method="path-sum", norm="l2", samples=1).upper
+        ) ** 2 >= sum(v * v for v in row)
+        product = max(sum(r) for r in a[0]) * max(sum(r) for r in a[1]) * sum(a[2][0])
+        assert Fraction(lipopt.bound(network, method="product", samples=1).upper) >= product
+
+
+@pytest.mark.parametrize("size", [1e-200, 1e-30, 1.0, 1e30, 1e150])
+def test_tiny_and_huge_weights(size: float) -> None:
+    w = [np.array([[size, -size], [size, size]]), np.array([[1.0, 1.0]])]
+    for norm, exact in (("linf", 4.0), ("l2", 8**0.5), ("l1", 2.0)):  # path sums: 2, 2
+        assert lipopt.bound(lipopt.load(w), norm=norm, method="path-sum").upper == pytest.approx(
+            exact * size
+        )
+        assert (
+            lipopt.bound(lipopt.load(w), norm=norm, method="product").upper
+            >= exact * size * (1 - 1e-9) / 2**0.5
+        )
+
+
+@pytest.mark.parametrize("norm", ["linf", "l2", "l1"])
+@pytest.mark.parametrize("method", sorted(REGISTER))
+def test_weights_at_the_ends_of_float64(norm: str, method: str) -> None:
+    """Products of weights that overflow are refused; those that underflow give a tiny bound, not zero, and no endless search."""
+    weights = [np.full((3, 2), 1.5), np.full((3, 3), -1.5), np.full((1, 3), 2.0)]
+    refused: list[str] = []
+    options = {
+        "norm": norm,
+        "methods": [method],
+        "samples": 10,
+        "on_refusal": lambda _, error: refused.append(str(error)),
+    }
+    assert lipopt.compare([1e120 * w for w in weights], **options) == []
+    if "overflow" in refused[0]:
+        (result,) = lipopt.compare([1e-110 * w for w in weights], **options)
+        assert 0 < result.upper < 1e-300
+    else:
+        assert (method, norm) in (("lipopt", "l2"), ("shor", "l1"))
+
+
+@pytest.mark.parametrize("norm", ["linf", "l2", "l1"])
+@pytest.mark.parametrize("method", ["auto", "path-sum", "sdp", "product"])
+def test_products_that_vanish_on_the_way_are_paid_for(norm: str, method: str) -> None:
+    """Powers of two in diagonal matrices, whose products are exact unless they underflow; a later matrix makes them large."""
+    for exponents in (
+        [-600, -600, 1000],
+        [-200, -900, 500],
+        [-300, -400, -400],
+        [-537, -538, 100, 100],
+    ):
+        builder = Builder()
+        x = builder.input((1, 5))
+        for exponent in exponents:
+            x = builder.linear("diagonal", x, 2.0**exponent * np.eye(5), np.zeros(5))
+        result = lipopt.bound(
+            builder.network(x), norm=norm, output="all", method=method, samples=10
+        )
+        assert Fraction(result.upper) >= Fraction(2) ** sum(exponents)
+
+
+def test_slopes_that_vanish_on_the_way_are_paid_for() -> None:
+    builder = Builder()
+    x = builder.linear("small", builder.input((1, 5)), 2.0**-900 * np.eye(5), np.zeros(5))
+    x = builder.activation("slope", x, "leaky_relu", {"alpha": 2.0**-200})
+    x = builder.linear("large", x, 2.0**900 * np.eye(5), np.zeros(5))
+    at_a_point = lipopt.Ball(np.full(5, -1.0), 0.0)
+    result = lipopt.bound(builder.network(x), domain=at_a_point, method="path-sum", samples=10)
+    assert result.upper >= 2.0**-200
+
+
+@pytest.mark.parametrize("norm", ["linf", "l2", "l1"])
+def test_a_kink_near_the_largest_floats_counts(norm: str) -> None:
+    """x - clip(x, -1e305, inf) has slope 1 below -1e305."""
+    builder = Builder()
+    x = builder.input((1, 1))
+    clipped = builder.activation("clip", x, "clip", {"low": -1e305})
+    network = builder.network(builder.add("difference", [x, clipped], [1.0, -1.0]))
+    assert lipopt.bound(network, norm=norm, samples=10).upper >= 1
+
+
+def test_a_steep_ramp_is_not_taken_for_a_constant() -> None:
+    """The rounding error of alpha x + beta is larger than 1 here: the ReLU that follows may be active."""
+    builder = Builder()
+    alpha = 1.7386346616200606e19
+    x = builder.input((1, 1))
+    x = builder.activation(
+        "ramp", x, "hard_sigmoid", {"alpha": alpha, "beta": -5.795448872066868e18}
+    )
+    x = builder.linear("shift", x, np.eye(1), np.array([-0.5]))
+    x = builder.linear(
+        "scale", builder.activation("relu", x, "relu", {}), np.eye(1) / alpha, np.zeros(1)
+    )
+    around = lipopt.Box(0.33333333333333326, 0.3333333333333333)
+    assert lipopt.bound(builder.network(x), domain=around, samples=10).upper >= 1 - 1e-15
+
+
+@given(st.integers(1, 12), st.integers(1, 12), st.integers(0, 10**6), st.booleans())
+def test_spectral_norm(rows: int, columns: int, seed: int, sparse: bool) -> None:
+    matrix = np.random.default_rng(seed).normal(size=(rows, columns))
+    true = np.linalg.norm(matrix, 2)
+    bound = spectral_norm_up(sp.csr_array(matrix) if sparse else matrix)
+    assert true * (1 - 1e-14) <= bound <= true * (1 + 1e-8)
+
+
+def test_positive_semidefinite_is_proved_or_not() -> None:
+    rng = np.random.default_rng(0)
+    a = rng.normal(size=(20, 20))
+    good = a @ a.T + 1e-3 * np.eye(20)
+    assert is_positive_semidefinite(good)
+    lowest = np.linalg.eigvalsh(good)[0]
+    assert not is_positive_semidefinite(good - 1.001 * lowest * np.eye(20))
+    assert not is_positive_semidefinite(good, error=1.1 * lowest)
+    assert not is_positive_semidefinite(np.full((2, 2), np.nan))
+
+
+def test_bad_questions() -> None:
+    network = lipopt.load([np.ones((2, 2))])
+    for options in (
+        {"norm": "l3"},
+        {"output": 2},
+        {"output": -1},
+        {"output": "some"},
+        {"output": True},
+        {"margin": (0, 0)},
+        {"margin": (0, 5)},
+        {"margin": (0, 1), "output": 1},
+        {"seed": "q"},
+        {"samples": 1.5},
+        {"time_limit": "a"},
+        {"domain": "box"},
+        {"time_limit": 0},
+        {"time_limit": -1.0},
+        {"time_limit": float("nan")},
+        {"samples": 0},
+        {"method": "nope"},
+        {"method": "path-sum-3"},
+        {"method": 3},
+    ):
+        with pytest.raises(lipopt.LipoptError):
+            lipopt.bound(network, **options)
+    assert find_method("path-sum").name == "path-sum"
+
+
+def test_a_margin_is_a_difference() -> None:
+    network = lipopt.load([np.array([[1.0, 2.0], [3.0, -1.0]])])
+    assert lipopt.bound(network, margin=(0, 1), method="path-sum").upper == pytest.approx(5.0)
+    assert lipopt.bound(network, output="all", method="path-sum").upper == pytest.approx(4.0)
+    assert lipopt.bound(network, output="all", norm="l1", method="path-sum").upper == pytest.approx(
+        4.0
+    )
+    assert lipopt.bound(network, output="all", norm="l2", method="product").upper == pytest.approx(
+        np.linalg.norm([[1, 2], [3, -1]], 2)
+    )
+
+
+def test_results_do_not_depend_on_anything_but_the_seed() -> None:
+    rng = np.random.default_rng(0)
+    network = lipopt.load([rng.normal(size=(30, 5)), rng.normal(size=(1, 30))])
+    first, second, other = (lipopt.lower_bound(network, seed=s, samples=300) for s in (1, 1, 2))
+    assert (first.lower, first.pop_lower, first.point) == (
+        second.lower,
+        second.pop_lower,
+        second.point,
+    )
+    assert first.point != other.point
+    assert Norm.LINF.of_jacobians(np.ones((1, 5, 2))).tolist() == [5.0, 5.0]
