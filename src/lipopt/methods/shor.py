@@ -33,7 +33,6 @@ from ..numerics.semidefinite import is_positive_semidefinite
 from ..problem.derivative import Blocks, DerivativeProblem
 from ..problem.proofs import PathSums, Proof
 from ..problem.task import Task, UpperBound
-from ..solvers.clarabel import minimize_lmi
 from .baselines import path_sum_bound
 from .registry import register
 from .sdp.method import SDP
@@ -167,6 +166,8 @@ def _multipliers(
     objective: Lifted, places: Places, groups: list[Array], seconds: float
 ) -> tuple[Array, Array]:
     """y and w from the solver; zeros if it found nothing."""
+    from ..solvers.clarabel import minimize_lmi
+
     n = len(places)
     products = _products(places)
     matrices = []

@@ -8,14 +8,16 @@ measurements behind the defaults.
 from __future__ import annotations
 
 import math
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
-import highspy
 import numpy as np
 import scipy.sparse as sp
 
 from ..errors import LipoptError
 from ..numerics.arrays import Array
+
+if TYPE_CHECKING:
+    import highspy
 
 SOLVERS = ("simplex", "ipm", "ipx", "hipo", "pdlp", "hipdlp")
 
@@ -34,6 +36,8 @@ def solve(
 
     `moments` passes the problem as it stands; `multipliers` its dual: minimize -a.c subject to
     A'c <= -b, c >= 0. Both vectors are zero if the solver found nothing that can be used."""
+    import highspy
+
     if solver not in SOLVERS:
         raise LipoptError(f"unknown solver '{solver}'; use one of {', '.join(SOLVERS)}")
     rows, columns = A.shape
@@ -66,6 +70,8 @@ def _is_usable(vector: Array, size: int) -> bool:
 
 def _solver(solver: str, tolerance: float, seconds: float) -> highspy.Highs:
     """HiGHS with its options set; only the first-order solvers take a tolerance."""
+    import highspy
+
     options = {"output_flag": False, "solver": solver, "time_limit": max(0.0, seconds)}
     if "pdlp" in solver:
         options["pdlp_optimality_tolerance"] = tolerance
@@ -80,6 +86,8 @@ def _model(
     cost: Array, matrix: sp.csr_array, *, row_lower: Array, row_upper: Array
 ) -> highspy.HighsLp:
     """Minimize cost.x subject to row_lower <= matrix x <= row_upper and x >= 0."""
+    import highspy
+
     rows, columns = matrix.shape
     lp = highspy.HighsLp()
     lp.num_row_ = rows
