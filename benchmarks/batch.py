@@ -56,16 +56,18 @@ def sharing() -> None:
             )
     points, radii = (images, labels), (0.005, 0.01, 0.02)
     shared = Ask(radii, Counting(gap=METHOD.gap), margins="all", clip=(0.0, 1.0), certify=True)
-    alone = [replace(shared, radii=(radius,), method=Alone(gap=METHOD.gap)) for radius in radii]
+    one_by_one = [
+        replace(shared, radii=(radius,), method=Alone(gap=METHOD.gap)) for radius in radii
+    ]
     ways = {
         "all constants": [replace(shared, certify=False)],
-        "to certify, one by one": alone,
+        "to certify, one by one": one_by_one,
         "to certify, shared": [shared],
     }
     for name, asks in ways.items():
         Counting.searches = 0
         seconds, rows = solve(network, asks, *points)
-        certified = sum(row.certified for row in rows)
+        certified = sum(bool(row.certified) for row in rows)
         print(
             f"{name}: {seconds:.4f} s a margin, {Counting.searches} searches for {len(rows)} margins, {certified} certified",
             flush=True,
@@ -113,9 +115,13 @@ def cost() -> None:
         seconds, rows = solve(
             random_network(width, depth), [Ask((radius,), METHOD)], points, [0, 0]
         )
-        gap = np.median([row.upper / row.pop_lower - 1 for row in rows])
+        gaps = []
+        for row in rows:
+            assert row.upper is not None, row.error
+            assert row.pop_lower is not None, row.error
+            gaps.append(row.upper / row.pop_lower - 1)
         print(
-            f"{depth} x {width}, radius {radius}: {seconds:.3f} s a problem, median gap {gap:.1%}",
+            f"{depth} x {width}, radius {radius}: {seconds:.3f} s a problem, median gap {np.median(gaps):.1%}",
             flush=True,
         )
 
@@ -159,7 +165,7 @@ def device(name: str) -> None:
             found = solve_all()
         print(f"{way}: {(time.perf_counter() - start) / len(found):.4f} s a problem", flush=True)
         values = [each.value if isinstance(each, UpperBound) else each.upper for each in found]
-        print(f"    mean bound {np.mean(values):.4f}", flush=True)
+        print(f"    mean bound {np.mean(np.array(values, float)):.4f}", flush=True)
 
 
 if __name__ == "__main__":

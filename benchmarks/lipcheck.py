@@ -70,7 +70,7 @@ def main() -> None:
         for name in ("dense", "pruned")
     )
     image = np.load(SOURCE / "lipopt" / "examples" / "digits.npz")["images"][0].astype(float)
-    cases = {
+    cases: dict[str, tuple[Network, Method, int, lipopt.Ball | None]] = {
         "LP, 784-300-100-10 pruned, degree 3": (pruned, LiPopt(3), 8, None),
         "SDP, 784-300-100-10": (dense, SDP(), 8, None),
         "SDP, 784-300-100-10, ball of radius 0.01": (dense, SDP(), 8, lipopt.Ball(image, 0.01)),

@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import itertools
 import sys
-from collections import Counter
+from collections import defaultdict
 from pathlib import Path
+from typing import TypeAlias
 
 import numpy as np
 import scipy.sparse as sp
@@ -22,9 +23,11 @@ from lp_networks import problem_of, random_network
 
 from lipopt.lower.pop import enumerate_pop
 
+Polynomial: TypeAlias = dict[tuple[int, ...], float]  # coefficients of monomials
 
-def multiply(a, b):
-    result = Counter()
+
+def multiply(a: Polynomial, b: Polynomial) -> Polynomial:
+    result: Polynomial = defaultdict(float)
     for (m, x), (n, y) in itertools.product(a.items(), b.items()):
         result[tuple(sorted(m + n))] += x * y
     return result
@@ -32,12 +35,14 @@ def multiply(a, b):
 
 def krivine(p, inputs, neurons, degree, ball):
     """lambda, for a polynomial as a dictionary from tuples of variables (inputs first) to coefficients."""
-    factors = [{(): 1.0, (j,): sign} for j in range(inputs) for sign in (1.0, -1.0)]
-    factors += [
-        f for a in range(inputs, inputs + neurons) for f in ({(a,): 1.0}, {(): 1.0, (a,): -1.0})
+    factors: list[Polynomial] = [
+        {(): 1.0, (j,): sign} for j in range(inputs) for sign in (1.0, -1.0)
     ]
-    outside = {(): 1.0} | {(j, j): -1.0 for j in range(inputs)}
-    starts = [({(): 1.0}, degree)] + [(outside, degree - 2)] * ball
+    for a in range(inputs, inputs + neurons):
+        factors += [{(a,): 1.0}, {(): 1.0, (a,): -1.0}]
+    one: Polynomial = {(): 1.0}
+    outside: Polynomial = {(): 1.0} | {(j, j): -1.0 for j in range(inputs)}
+    starts = [(one, degree)] + [(outside, degree - 2)] * ball
     products = []
     for start, left in starts:
         for chosen in itertools.chain.from_iterable(

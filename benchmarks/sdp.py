@@ -16,6 +16,7 @@ import time
 from collections.abc import Callable, Sequence
 from itertools import pairwise
 from pathlib import Path
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -23,9 +24,12 @@ from lipopt.methods.sdp.backend import backend
 from lipopt.methods.sdp.method import SDP
 from lipopt.methods.sdp.search import MAX_POWER_ITERATIONS
 from lipopt.methods.sdp.vector_network import VectorNetwork
+from lipopt.model.norms import Norm
+from lipopt.numerics.arrays import Array, Matrix
 from lipopt.problem.derivative import DerivativeProblem, Layer
-from lipopt.problem.task import Budget, Task, UpperBound
+from lipopt.problem.task import Budget, Task
 
+Value = TypeVar("Value")
 SOLVED = [
     (10, 20, 20, 1),
     (40, 40, 1),
@@ -42,12 +46,12 @@ def random_problem(sizes: Sequence[int], seed: int = 0) -> DerivativeProblem:
         Layer({i: w}, np.zeros(len(w)), np.ones(len(w)), i + 1, np.arange(len(w)))
         for i, w in enumerate(weights[:-1])
     )
-    return DerivativeProblem("linf", sizes[0], layers, {len(layers): weights[-1]})
+    return DerivativeProblem(Norm.LINF, sizes[0], layers, {len(layers): weights[-1]})
 
 
-def timed(function: Callable[[], UpperBound | float]) -> tuple[UpperBound | float, float]:
+def timed(function: Callable[..., Value], *arguments: Any) -> tuple[Value, float]:
     start = time.perf_counter()
-    return function(), time.perf_counter() - start
+    return function(*arguments), time.perf_counter() - start
 
 
 def show(*cells: object) -> None:
@@ -69,7 +73,6 @@ def solve(sizes: Sequence[int], device: str | None = None, progress: bool = Fals
     found, seconds = timed(
         lambda: SDP(device=device)(Task(problem, problem, Budget(progress=report)))
     )
-    assert isinstance(found, UpperBound)
     gap = found.value / found.details["primal"] - 1
     name = (
         "-".join(map(str, sizes))
@@ -88,13 +91,13 @@ def compare_solvers(limit: float) -> None:
     )  # imports are not what is measured
     for sizes in SOLVED:
         problem = random_problem(sizes)
-        found, seconds = timed(lambda problem=problem: SDP()(Task(problem, problem)).value)
-        row: list[object] = ["-".join(map(str, sizes)), found, f"{seconds:.2f}"]
+        found, seconds = timed(SDP(), Task(problem, problem))
+        row: list[object] = ["-".join(map(str, sizes)), found.value, f"{seconds:.2f}"]
         for name, solver in (("clarabel", clarabel_value), ("scs", scs_value)):
             if name in late:
                 row += ["-", f"> {limit:g}"]
                 continue
-            value, seconds = timed(lambda problem=problem, solver=solver: solver(problem, limit))
+            value, seconds = timed(solver, problem, limit)
             row += [value, f"{seconds:.2f}"]
             late |= {name} if seconds > limit else set()
         show(*row)
@@ -131,7 +134,7 @@ def scs_value(problem: DerivativeProblem, limit: float) -> float:
     return float(cost @ solver.solve()["x"])
 
 
-def _lmi(problem: DerivativeProblem):  # type: ignore[no-untyped-def]
+def _lmi(problem: DerivativeProblem) -> tuple[Array, Matrix, list[Matrix]]:
     sys.path.insert(0, str(Path(__file__).parent.parent / "tests" / "support"))
     from conic import shor_lmi
 

@@ -39,7 +39,7 @@ from lipopt.problem.task import Memory, Task
 RANK, GAP = 16, 1e-3
 
 
-def no_memory(targets: Sequence[Target]) -> Memories:
+def no_memory(targets: Sequence[Target]) -> dict[Target | None, None]:
     return {target: None for target in [*targets, None]}
 
 
@@ -66,6 +66,7 @@ def vectors() -> None:
         "certified radii": lambda: [
             certified_radius(network, x, label, clip=(0, 1), method=METHOD)
             for _, x, label in points
+            if label is not None
         ],
         "three radii": lambda: answers(network, ask, points),
     }
@@ -79,8 +80,8 @@ def vectors() -> None:
         setattr(VectorNetwork, name, counted(counts, name))
     for job, run in jobs.items():
         for name, memories in starts.items():
-            lipopt.batch.answers.new_memories = memories
-            lipopt.batch.radius.new_memories = memories
+            for module in (lipopt.batch.answers, lipopt.batch.radius):
+                setattr(module, "new_memories", memories)  # noqa: B010
             counts.clear()
             start = time.process_time()
             run()

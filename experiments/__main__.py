@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 
 from . import local_constants, pattern_pictures, random_networks, sizes, trained_network, verify
-from .table import Setup
+from .table import Scale, Setup
 
 EXPERIMENTS = {
     "patterns": pattern_pictures.run,
@@ -44,7 +44,7 @@ def main(arguments: list[str] | None = None) -> None:
         "--retry", action="store_true", help="compute rows that ended at the time limit again"
     )
     options = parser.parse_args(arguments)
-    size = "quick" if options.quick else "tiny" if options.tiny else "full"
+    size: Scale = "quick" if options.quick else "tiny" if options.tiny else "full"
     folder = options.results or FOLDER / ("results" if size == "full" else f"results-{size}")
     folder.mkdir(parents=True, exist_ok=True)
     flag = "" if size == "full" else f" --{size}"

@@ -43,6 +43,7 @@ def _proved(row: Row) -> float:
     """The bound that lipcheck verifies; it raises an error if it rejects the certificate."""
     network = random_network(row["architecture"], row["sparsity"], int(row["seed"]))
     found = lipopt.bound(network, method=method(row["estimator"]), samples=FEW, certify=True)
+    assert found.certificate is not None
     with TemporaryDirectory() as folder:
         network.save(Path(folder) / "network.safetensors")
         stored = lipcheck.network.read_network((Path(folder) / "network.safetensors").read_bytes())

@@ -71,9 +71,9 @@ def _draw_network(ax: Axes, network: lipopt.Network, clique: set[int]) -> None:
         for b, a in zip(*np.nonzero(w), strict=True):
             ends = first[k] + a, first[k + 1] + b
             inside = set(map(int, ends)) <= clique
-            x, y = zip(*(place[e] for e in ends), strict=True)
+            xs, ys = zip(*(place[e] for e in ends), strict=True)
             ax.plot(
-                x, y, color=BLUE if inside else PALE, linewidth=1.8 if inside else 0.7, zorder=1
+                xs, ys, color=BLUE if inside else PALE, linewidth=1.8 if inside else 0.7, zorder=1
             )
     for v, (x, y) in place.items():
         inside = v in clique

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
@@ -38,7 +38,7 @@ from lipopt.problem.task import Task, UpperBound
 from lipopt.readers.points import check_points, read_labels, read_points
 
 POINTS = 16
-OPTIONS = {
+OPTIONS: dict[str, Any] = {
     "output": None, "margins": "all", "certify": False, "certified_radius": False, "norm": "linf", "clip": None,
     "method": SDP(gap=1e-3), "time_limit": None, "samples": 20, "seed": 0, "certificates": None,
 }  # fmt: skip
@@ -84,6 +84,19 @@ class Faulty:
         return SDP(gap=1e-3)(task)
 
 
+def count_batches(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The sizes of the batches of SDPs that are solved from now on."""
+    sizes: list[int] = []
+    solve = SDP.together
+
+    def together(self: SDP, tasks: list[Task]) -> list[UpperBound]:
+        sizes.append(len(tasks))
+        return solve(self, tasks)
+
+    monkeypatch.setattr(SDP, "together", together)
+    return sizes
+
+
 def seeds_of(network, points, number: int) -> list[int]:
     """The seeds of the problems of one point."""
     found: list[int] = []
@@ -127,7 +140,7 @@ def test_rows_are_those_of_single_problems(network, points, expected) -> None:
 def test_questions(network, points) -> None:
     rows = local_bounds(network, points[:2], 0.05)
     assert [row.question for row in rows] == [f"output {k}" for k in range(4)] * 2
-    assert all(row.certified is None and row.upper > 0 for row in rows)
+    assert all(row.certified is None and row.upper is not None and row.upper > 0 for row in rows)
     assert [row.question for row in local_bounds(network, points[:2], 0.05, output=2)] == [
         "output 2"
     ] * 2
@@ -145,6 +158,9 @@ def test_to_certify_decides_as_solving_does(network, points, expected) -> None:
     assert [r.certified for r in loose.radii] == [r.certified for r in tight.radii]
     assert 0 < sum(row.method == "sdp" for row in rows) < len(rows)
     for row, best in zip(timeless(rows), expected, strict=True):
+        assert row.upper is not None
+        assert row.lower is not None
+        assert best.pop_lower is not None
         assert row.upper >= best.pop_lower
         assert row.lower <= (row.lower if row.pop_lower is None else row.pop_lower) <= row.upper
     assert 0 < sum(row.pop_lower is None for row in rows) < len(rows)  # where it was not needed
@@ -160,13 +176,9 @@ def test_what_is_known_is_not_solved_again(
     )
     network.save(tmp_path / "network.safetensors")
     stored = lipcheck.network.read_network((tmp_path / "network.safetensors").read_bytes())
-    solved = []
-    solve = SDP.together
-    monkeypatch.setattr(
-        SDP, "together", lambda self, tasks: solved.append(len(tasks)) or solve(self, tasks)
-    )
+    solved = count_batches(monkeypatch)
     radii = (0.02, 0.1, 0.05)
-    options = {"margins": "all", "samples": 20, "certify": True}
+    options: dict[str, Any] = {"margins": "all", "samples": 20, "certify": True}
     rows = local_bounds(network, points, radii, certificates=tmp_path / "certificates", **options)
     assert [row.radius for row in rows if row.point == 0] == [
         radius for radius in radii for _ in range(4)
@@ -177,8 +189,12 @@ def test_what_is_known_is_not_solved_again(
         row for r in radii for row in local_bounds(network, points, r, margins="all", samples=20)
     ]
     for row, own in zip(timeless(rows), timeless(one_by_one), strict=True):
+        assert row.certificate is not None
         claim = lipcheck.certificate.check(stored, Path(row.certificate).read_bytes())
+        assert row.upper is not None
+        assert own.pop_lower is not None
         assert claim.bound == row.upper >= own.pop_lower
+        assert claim.box is not None
         low, high = (np.array(ends, dtype=float) for ends in claim.box)
         assert (low <= points[row.point] - row.radius).all()
         assert (points[row.point] + row.radius <= high).all()
@@ -200,6 +216,7 @@ def test_certificates_prove_the_rows(network, points, tmp_path: Path) -> None:
     ).read_bytes()
     assert len({row.certificate for row in rows}) == 6
     for row in rows:
+        assert row.certificate is not None
         claim = lipcheck.certificate.check(stored, Path(row.certificate).read_bytes())
         assert claim.bound == row.upper
     with pytest.raises(LipoptError, match="certificates"):
@@ -237,6 +254,7 @@ def test_certified_radius(network, points) -> None:
     rows = local_bounds(network, points[:3], certified_radius=True)
     assert [row.question for row in rows] == [CERTIFIED_RADIUS] * 3
     for row in rows:
+        assert row.label is not None
         assert row.radius == certified_radius(
             network, points[row.point], row.label, method=SDP(gap=1e-3)
         )
@@ -287,10 +305,10 @@ def test_a_problem_that_fails_leaves_a_row(network, points) -> None:
     assert rows[3].certified is None
     (radius,) = summarize(rows, 4).radii
     assert (radius.failed, radius.points) == (1, 3)
-    assert all(
-        row.error.startswith("TypeError")
-        for row in answers(network, Ask((0.1,), SDP(), samples="x"), [Point(0, points[0], None)])
-    )
+    wrong = Ask((0.1,), SDP(), samples="x")  # type: ignore[arg-type]
+    for row in answers(network, wrong, [Point(0, points[0], None)]):
+        assert row.error is not None
+        assert row.error.startswith("TypeError")
 
 
 @pytest.mark.parametrize(
@@ -300,11 +318,7 @@ def test_a_device_solves_points_together(
     network, points, options, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pytest.importorskip("torch")
-    batches = []
-    solve = SDP.together
-    monkeypatch.setattr(
-        SDP, "together", lambda self, tasks: batches.append(len(tasks)) or solve(self, tasks)
-    )
+    batches = count_batches(monkeypatch)
     alone = local_bounds(network, points, (0.05, 0.4), samples=20, **options)
     assert set(batches) == {1}
     together = local_bounds(
@@ -340,7 +354,7 @@ def test_a_batch_that_fails_is_solved_one_by_one(
 
     monkeypatch.setattr(SDP, "together", no_memory)
     rows = local_bounds(network, points[:4], 0.1, samples=20, method=SDP(gap=1e-3, device="cpu"))
-    assert all(row.upper > 0 and row.error is None for row in rows)
+    assert all(row.upper is not None and row.upper > 0 and row.error is None for row in rows)
 
 
 def test_a_deadly_point_costs_no_other(network, points) -> None:
@@ -348,7 +362,7 @@ def test_a_deadly_point_costs_no_other(network, points) -> None:
     rows = local_bounds(network, points[:6], 0.1, margins="all", samples=20, method=method, jobs=2)
     assert [row.point for row in rows if row.error] == [2] * 3
     assert all("worker died" in row.error for row in rows if row.error)
-    assert all(row.upper > 0 for row in rows if not row.error)
+    assert all(row.upper is not None and row.upper > 0 for row in rows if not row.error)
 
 
 def run(*arguments: str, **options) -> subprocess.Popen:
@@ -472,7 +486,7 @@ def test_a_run_that_is_ended_leaves_no_worker(by, network, points, tmp_path: Pat
 
 
 def test_a_torn_end_is_repaired(network, points, tmp_path: Path) -> None:
-    question = {"radius": (0.05, 0.4), "output": 1, "samples": 20}
+    question: dict[str, Any] = {"radius": (0.05, 0.4), "output": 1, "samples": 20}
     path = tmp_path / "r.jsonl"
     rows = timeless(local_bounds(network, points[:3], path=path, **question))
     whole = path.read_bytes()
@@ -585,7 +599,7 @@ def test_rows_are_checked_before_a_run_goes_on(
     network, points, tmp_path: Path, old, new, message: str
 ) -> None:
     path = tmp_path / "r.jsonl"
-    question = {
+    question: dict[str, Any] = {
         "radius": (0.05, 0.4),
         "output": 1,
         "samples": 20,
@@ -607,7 +621,7 @@ def test_rows_are_checked_before_a_run_goes_on(
 
 def test_a_point_that_is_there_twice_is_damage(network, points, tmp_path: Path) -> None:
     path = tmp_path / "r.jsonl"
-    question = {
+    question: dict[str, Any] = {
         "radius": (0.05, 0.4),
         "output": 1,
         "samples": 20,
@@ -627,7 +641,7 @@ def test_a_file_in_a_folder_that_cannot_be_written_is_resumed(
     folder = tmp_path / "folder"
     folder.mkdir()
     path = folder / "r.jsonl"
-    question = {"radius": 0.4, "output": 1, "samples": 20, "path": path}
+    question: dict[str, Any] = {"radius": 0.4, "output": 1, "samples": 20, "path": path}
     rows = local_bounds(network, points[:2], **question)
     path.write_bytes(b"".join(path.read_bytes().splitlines(keepends=True)[:-1]))
     folder.chmod(0o500)
@@ -673,7 +687,7 @@ def cluster(tmp_path: Path) -> Iterator[tuple[str, list[subprocess.Popen]]]:
         **os.environ,
         "PYTHONPATH": os.pathsep.join([*sys.path, str(Path(__file__).parent)]),
     }
-    options = {"env": environment, "cwd": tmp_path}
+    options: dict[str, Any] = {"env": environment, "cwd": tmp_path}
     scheduler = run(
         "dask",
         "scheduler",
@@ -718,7 +732,7 @@ def test_a_cluster_gives_the_same_rows_and_loses_none_with_a_worker(
     network, points, expected, cluster, tmp_path: Path
 ) -> None:
     address, workers = cluster
-    question = {
+    question: dict[str, Any] = {
         "radius": (0.05, 0.4),
         "margins": "all",
         "samples": 20,
@@ -832,7 +846,7 @@ def test_bad_types_in_python(network, points) -> None:
         certified_radius(network, np.zeros(5), 0)
     with pytest.raises(LipoptError):
         certified_radius(network, points[0], 0, time_limit=-1)
-    assert Ball(points[0], np.array(0.5)).radius == 0.5
+    assert Ball(points[0], np.array(0.5)).radius == 0.5  # type: ignore[arg-type]
 
 
 def test_command_line(call, monkeypatch: pytest.MonkeyPatch) -> None:

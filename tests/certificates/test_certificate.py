@@ -1,7 +1,7 @@
 """Every bound of every method can be exported, and the checker verifies it."""
 
 from dataclasses import replace
-from typing import get_args
+from typing import Any, get_args
 
 import numpy as np
 import pytest
@@ -159,7 +159,7 @@ def written(seed, architecture, directory):
         Ball(center, width),
         Box(center - width, center + width / 3),
     ]
-    options = {
+    options: dict[str, Any] = {
         "norm": str(rng.choice(["linf", "l2", "l1"])),
         "output": [0, 1, "all"][rng.integers(3)],
         "domain": domains[rng.integers(len(domains))],
@@ -170,6 +170,7 @@ def written(seed, architecture, directory):
     except LipoptError:
         return None
     network.save(directory / "network.safetensors")
+    assert result.certificate is not None
     result.certificate.save(directory / "certificate")
     return verdict(
         (directory / "network.safetensors").read_bytes(), (directory / "certificate").read_bytes()

@@ -74,12 +74,13 @@ def test_domains_and_norms(run, model: str, tmp_path: Path) -> None:
     (tmp_path / "p.vnnlib").write_text(names)
     ball = ("--center", str(tmp_path / "c.npy"), "--radius", "0.5")
     uppers = []
-    for options in (
+    domains: list[tuple[str, ...]] = [
         ball,
         (*ball, "--clip", "0,1"),
         ("--box", str(tmp_path / "b.npz")),
         ("--vnnlib", str(tmp_path / "p.vnnlib")),
-    ):
+    ]
+    for options in domains:
         code, out, _ = run("bound", model, "--json", *options)
         assert code == 0
         uppers.append(json.loads(out)["upper"])

@@ -45,8 +45,8 @@ def build(kind):
     parameters = activations.check(kind, PARAMETERS.get(kind, {}))
     names, build_function = KINDS[kind]
     values = (
-        float(parameters[name]) if np.isinf(parameters[name]) else Fraction(parameters[name])
-        for name in names
+        value if np.isinf(value) else Fraction(value)
+        for value in (float(parameters[name]) for name in names)
     )
     return build_function(*values), parameters
 
@@ -159,11 +159,12 @@ EXTREME = pytest.mark.parametrize(
 SHIFTS = pytest.mark.parametrize(
     "shift", [-LARGEST, Fraction(0), LARGEST], ids=["lowest", "0", "largest"]
 )
+SLOPES_OF_RAMPS = (Fraction(0), Fraction(1))
 
 
 def test_infinity_is_beyond_a_clip():
     """Whatever a float64 parameter is, over the whole space every slope counts: here and below."""
-    assert slope_range(KINDS["clip"].build(-LARGEST, float("inf"))) == (0, 1)
+    assert slope_range(KINDS["clip"].build(-LARGEST, float("inf"))) == SLOPES_OF_RAMPS
 
 
 @EXTREME
@@ -177,7 +178,7 @@ def test_infinity_is_beyond_the_turning_points(kind, steepest, beta):
 @EXTREME
 @pytest.mark.parametrize("kind", ["softplus", "celu"])
 def test_infinity_is_where_slopes_are_at_their_limits(kind, beta):
-    assert slope_range(KINDS[kind].build(beta)) == (0, 1)
+    assert slope_range(KINDS[kind].build(beta)) == SLOPES_OF_RAMPS
 
 
 @EXTREME

@@ -11,6 +11,7 @@ from strategies import SEEDS, Question, questions
 
 import lipopt
 from lipopt.lower.pop import pop_value
+from lipopt.model.norms import Norm
 from lipopt.problem.derivative import DerivativeProblem, Layer
 
 
@@ -18,8 +19,13 @@ from lipopt.problem.derivative import DerivativeProblem, Layer
 @settings(max_examples=40)
 def test_the_gradient_at_the_point_has_that_norm(question: Question) -> None:
     """The reported point, differentiated numerically, gives the reported lower bound."""
-    options = {"norm": question.norm, "output": question.output, "domain": question.domain}
-    low = lipopt.lower_bound(question.network, samples=100, **options)
+    low = lipopt.lower_bound(
+        question.network,
+        samples=100,
+        norm=question.norm,
+        output=question.output,
+        domain=question.domain,
+    )
     if not low.point:
         return
     x = np.array(low.point)
@@ -91,7 +97,7 @@ def test_deep_networks_have_a_lower_bound_too(norm: str, outputs: int) -> None:
         for i, w in enumerate(weights)
     )
     problem = DerivativeProblem(
-        norm, 20, layers, {40: sp.csr_array(rng.standard_normal((outputs, 20)))}
+        Norm(norm), 20, layers, {40: sp.csr_array(rng.standard_normal((outputs, 20)))}
     )
     slopes = [rng.integers(0, 2, (20, 1)).astype(float) for _ in layers]
     exact = np.frompyfunc(Fraction, 1, 1)

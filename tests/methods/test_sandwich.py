@@ -30,19 +30,21 @@ def exact(question: Question) -> float:
 def test_sandwich(question: Question, method: str) -> None:
     """Both baselines and one more method, on every question."""
     optimum = exact(question)
-    options = {"norm": question.norm, "output": question.output, "domain": question.domain}
     refusals: list[str] = []
     results = lipopt.compare(
         question.network,
         methods=sorted({method, "path-sum", "product"}),
         samples=100,
         on_refusal=lambda name, error: refusals.append(f"{name}: {error}"),
-        **options,
+        norm=question.norm,
+        output=question.output,
+        domain=question.domain,
     )
     assert len(results) + len(refusals) == len({method, "path-sum", "product"})
     assert all(method in ("lipopt", "shor") for _ in refusals), (
         refusals
     )  # what does not take every norm
     for r in results:
+        assert r.pop_lower is not None
         assert 0 <= r.lower <= r.pop_lower <= optimum * (1 + 1e-9) + 1e-300, r
         assert optimum <= r.upper, r

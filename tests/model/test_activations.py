@@ -2,6 +2,7 @@
 
 import itertools
 from fractions import Fraction
+from typing import Any
 
 import mpmath
 import numpy as np
@@ -212,20 +213,16 @@ def test_what_is_not_known_has_every_slope() -> None:
 
 
 def test_parameters_are_widened_to_float64() -> None:
-    p = activations.check(
-        "hard_sigmoid", {"alpha": np.float32(0.2), "beta": np.array([0.1, 0.7], np.float32)}
-    )
+    given: dict[str, Any] = {"alpha": np.float32(0.2), "beta": np.array([0.1, 0.7], np.float32)}
+    p = activations.check("hard_sigmoid", given)
     assert p["alpha"] == float(np.float32(0.2))
     assert all(np.asarray(v).dtype == np.float64 for v in p.values())
 
 
 def test_relu_lines_are_those_of_crown() -> None:
-    k1, c1, k2, c2 = activations.linear_bounds(
-        "relu", np.array([-1.0, -3.0]), np.array([3.0, 1.0]), {}
-    )
-    np.testing.assert_allclose(
-        [k1, c1, k2, c2], [[1, 0], [0, 0], [0.75, 0.25], [0.75, 0.75]], atol=1e-13
-    )
+    lines = activations.linear_bounds("relu", np.array([-1.0, -3.0]), np.array([3.0, 1.0]), {})
+    expected: list[list[float]] = [[1, 0], [0, 0], [0.75, 0.25], [0.75, 0.75]]
+    np.testing.assert_allclose(list(lines), expected, atol=1e-13)
 
 
 def test_kinks_give_the_closed_interval_of_one_sided_slopes() -> None:

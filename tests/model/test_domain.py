@@ -1,5 +1,6 @@
 """Domains, and pre-activation intervals that hold every value."""
 
+from collections.abc import Callable
 from fractions import Fraction
 from pathlib import Path
 
@@ -78,14 +79,14 @@ def test_clip() -> None:
         lambda: Ball([0, 0], -1),
         lambda: Ball([0, 0], np.nan),
         lambda: Ball([0, 0], np.inf),
-        lambda: Ball([0, 0], "a"),
+        lambda: Ball([0, 0], "a"),  # type: ignore[arg-type]
         lambda: Ball([np.nan, 0], 1),
         lambda: Ball([], 1),
         lambda: Ball("x", 1),
         lambda: Ball([2.0], 0.1, clip=(0, 1)),
         lambda: Ball([0.5], 0.1, clip=(1, 0)),
         lambda: Ball([0.5], 0.1, clip=(0, np.nan)),
-        lambda: Ball([0.5], 0.1, clip=5),
+        lambda: Ball([0.5], 0.1, clip=5),  # type: ignore[arg-type]
         lambda: Box([1, 0], [0, 1]),
         lambda: Box([0, 0], [1, 1, 1]),
         lambda: Box([-np.inf], [0]),
@@ -96,11 +97,11 @@ def test_clip() -> None:
         lambda: Ball(np.zeros(2), 1e308, clip=(0, np.inf)),
         lambda: Box([0, 0], [1, 1e301]),
         lambda: Boxes(()),
-        lambda: Boxes((Box(0, 1), Ball(0, 1))),
+        lambda: Boxes((Box(0, 1), Ball(0, 1))),  # type: ignore[arg-type]
         lambda: Boxes((Box(0, 1), Box(2, 3))).bounds(1),
     ],
 )
-def test_bad_domains(make: object) -> None:
+def test_bad_domains(make: Callable[[], object]) -> None:
     with pytest.raises(LipoptError):
         make()
 

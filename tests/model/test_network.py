@@ -137,9 +137,9 @@ def test_shapes_of_inputs() -> None:
         ((5, 1, 4), (5, 3)),
     ):
         assert network(np.ones(shape)).shape == expected
-    for shape in ((4, 2), (8,), (5,), (), (2, 3)):
+    for wrong in ((4, 2), (8,), (5,), (), (2, 3)):
         with pytest.raises(LipoptError, match="do not fit"):
-            network(np.ones(shape))
+            network(np.ones(wrong))
     one = lipopt.load([np.ones((2, 1))])
     assert [one(np.ones(shape)).shape for shape in ((), (1,), (5,), (5, 1))] == [
         (2,),
@@ -157,6 +157,6 @@ def test_public_names() -> None:
     assert sorted(lipopt.__all__) == sorted(names.split())
     assert all(getattr(lipopt, name) is not None for name in lipopt.__all__)
     assert lipopt.__version__ == version("lipopt")
-    assert all(
-        (Path(package.__file__).parent / "py.typed").exists() for package in (lipopt, lipcheck)
-    )
+    for package in (lipopt, lipcheck):
+        assert package.__file__ is not None
+        assert (Path(package.__file__).parent / "py.typed").exists()

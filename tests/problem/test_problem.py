@@ -1,6 +1,7 @@
 """The derivative problem, presolve and the baselines."""
 
 from fractions import Fraction
+from typing import Any, get_args
 
 import numpy as np
 import pytest
@@ -14,11 +15,13 @@ from lipopt.lower.gradients import jacobians
 from lipopt.methods.registry import REGISTER, find_method
 from lipopt.model import activations
 from lipopt.model.network import Activation
-from lipopt.model.norms import Norm
+from lipopt.model.norms import Norm, NormName
 from lipopt.numerics.semidefinite import is_positive_semidefinite, spectral_norm_up
 from lipopt.problem.question import Question as Asked
 from lipopt.problem.question import pose
 from lipopt.readers.builder import Builder
+
+NORMS: tuple[NormName, ...] = get_args(NormName)
 
 
 def problems(question: Question) -> tuple:
@@ -73,17 +76,18 @@ def test_a_small_ball_makes_the_network_linear() -> None:
     x = rng.normal(size=4)
     r = lipopt.bound(network, domain=lipopt.Ball(x, 1e-9), method="path-sum", samples=10)
     assert r.upper == pytest.approx(r.lower, rel=1e-6)
+    assert r.pop_lower is not None
     assert r.lower <= r.pop_lower <= r.upper
 
 
 def test_dead_neurons_zero_weights_and_zero_output() -> None:
     w = [np.array([[1.0, 0.0], [0.0, 0.0], [1.0, 1.0]]), np.array([[2.0, 5.0, 0.0]])]
-    for norm in ("linf", "l2", "l1"):
+    for norm in NORMS:
         assert lipopt.bound(lipopt.load(w), norm=norm, method="path-sum").upper == pytest.approx(
             2.0
         )
     for method in ("product", "path-sum", "auto"):
-        for norm in ("linf", "l2", "l1"):
+        for norm in NORMS:
             r = lipopt.bound(lipopt.load([w[0], np.zeros((1, 3))]), method=method, norm=norm)
             assert (r.lower, r.pop_lower, r.upper) == (0, 0, 0)
 
@@ -95,7 +99,8 @@ def test_the_path_sum_is_rounded_upward() -> None:
         a = [[[abs(Fraction(v)) for v in row] for row in m] for m in w]
         row = a[2][0]
         for m in (a[1], a[0]):
-            row = [sum(row[i] * m[i][j] for i in range(len(m))) for j in range(len(m[0]))]
+            columns = range(len(m[0]))
+            row = [sum((row[i] * m[i][j] for i in range(len(m))), Fraction(0)) for j in columns]
         network = lipopt.load(w, activation="relu")
         assert Fraction(lipopt.bound(network, method="path-sum", samples=1).upper) >= sum(row)
         assert Fraction(
@@ -111,7 +116,8 @@ def test_the_path_sum_is_rounded_upward() -> None:
 @pytest.mark.parametrize("size", [1e-200, 1e-30, 1.0, 1e30, 1e150])
 def test_tiny_and_huge_weights(size: float) -> None:
     w = [np.array([[size, -size], [size, size]]), np.array([[1.0, 1.0]])]
-    for norm, exact in (("linf", 4.0), ("l2", 8**0.5), ("l1", 2.0)):  # path sums: 2, 2
+    exact_constants: dict[NormName, float] = {"linf": 4.0, "l2": 8**0.5, "l1": 2.0}
+    for norm, exact in exact_constants.items():  # path sums: 2, 2
         assert lipopt.bound(lipopt.load(w), norm=norm, method="path-sum").upper == pytest.approx(
             exact * size
         )
@@ -121,13 +127,13 @@ def test_tiny_and_huge_weights(size: float) -> None:
         )
 
 
-@pytest.mark.parametrize("norm", ["linf", "l2", "l1"])
+@pytest.mark.parametrize("norm", NORMS)
 @pytest.mark.parametrize("method", sorted(REGISTER))
-def test_weights_at_the_ends_of_float64(norm: str, method: str) -> None:
+def test_weights_at_the_ends_of_float64(norm: NormName, method: str) -> None:
     """Products of weights that overflow are refused; those that underflow give a tiny bound, not zero, and no endless search."""
     weights = [np.full((3, 2), 1.5), np.full((3, 3), -1.5), np.full((1, 3), 2.0)]
     refused: list[str] = []
-    options = {
+    options: dict[str, Any] = {
         "norm": norm,
         "methods": [method],
         "samples": 10,
@@ -141,9 +147,9 @@ def test_weights_at_the_ends_of_float64(norm: str, method: str) -> None:
         assert (method, norm) in (("lipopt", "l2"), ("shor", "l1"))
 
 
-@pytest.mark.parametrize("norm", ["linf", "l2", "l1"])
+@pytest.mark.parametrize("norm", NORMS)
 @pytest.mark.parametrize("method", ["auto", "path-sum", "sdp", "product"])
-def test_products_that_vanish_on_the_way_are_paid_for(norm: str, method: str) -> None:
+def test_products_that_vanish_on_the_way_are_paid_for(norm: NormName, method: str) -> None:
     """Powers of two in diagonal matrices, whose products are exact unless they underflow; a later matrix makes them large."""
     for exponents in (
         [-600, -600, 1000],
@@ -171,8 +177,8 @@ def test_slopes_that_vanish_on_the_way_are_paid_for() -> None:
     assert result.upper >= 2.0**-200
 
 
-@pytest.mark.parametrize("norm", ["linf", "l2", "l1"])
-def test_a_kink_near_the_largest_floats_counts(norm: str) -> None:
+@pytest.mark.parametrize("norm", NORMS)
+def test_a_kink_near_the_largest_floats_counts(norm: NormName) -> None:
     """x - clip(x, -1e305, inf) has slope 1 below -1e305."""
     builder = Builder()
     x = builder.input((1, 1))

@@ -34,7 +34,7 @@ def weights(*shape: int) -> np.ndarray:
 
 def image_model() -> onnx.ModelProto:
     """Convolution, pooling, activations, a square product, a reduction, and a clip that hides."""
-    steps = [
+    steps: list[tuple[str, list[str], str, dict[str, Any]]] = [
         ("Conv", ["x", "kernel", "bias"], "conv", {"pads": [1, 1, 1, 1]}),
         ("LeakyRelu", ["conv"], "leaky", {"alpha": 0.1}),
         ("AveragePool", ["leaky"], "pool", {"kernel_shape": [2, 2], "pads": [1, 1, 0, 0]}),
@@ -73,6 +73,13 @@ def with_input(step: Step, k: int, value: Any) -> Step:
     return replace(step, inputs=inputs)
 
 
+def with_input_transposed(step: Step, k: int) -> Step:
+    """The step as if one of its inputs, a matrix of numbers, were transposed."""
+    matrix = step.inputs[k]
+    assert isinstance(matrix, np.ndarray)
+    return with_input(step, k, matrix.T)
+
+
 ONNX_MUTATIONS: dict[str, tuple[str, str, Callable[[Step], Step]]] = {
     "another slope": ("LeakyRelu", "leaky", lambda s: with_attributes(s, alpha=0.11)),
     "a slope of one hundredth more": (
@@ -80,7 +87,11 @@ ONNX_MUTATIONS: dict[str, tuple[str, str, Callable[[Step], Step]]] = {
         "leaky",
         lambda s: with_attributes(s, alpha=0.101),
     ),
-    "weights transposed": ("MatMul", "product", lambda s: with_input(s, 1, s.inputs[1].T)),
+    "weights transposed": (
+        "MatMul",
+        "product",
+        lambda s: with_input_transposed(s, 1),
+    ),
     "no bias": ("Conv", "conv", lambda s: with_input(s, 2, None)),
     "padding off by one": ("Conv", "conv", lambda s: with_attributes(s, pads=[2, 1, 0, 1])),
     "padding that counts": (

@@ -7,6 +7,7 @@ import io
 import warnings
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -20,6 +21,7 @@ from torch.nn.utils import prune
 
 import lipopt
 from lipopt.errors import LipoptError
+from lipopt.model.network import Activation
 from lipopt.readers.onnx import network_from_model
 
 RNG = np.random.default_rng(0)
@@ -287,11 +289,11 @@ def chain(*steps: tuple) -> list[onnx.NodeProto]:
     return [helper.make_node(op, ins, outs, **options) for op, ins, outs, options in steps]
 
 
-PAD = ("Pad", ["x", "p"], ["h"], {})
+PAD: tuple[str, list[str], list[str], dict[str, Any]] = ("Pad", ["x", "p"], ["h"], {})
 FRAME = {"p": np.array([0, 0, 1, 1, 0, 0, 1, 1])}
 ZEROS = {"z": np.zeros((1, 2, 4, 4), np.float32)}
 POOL = {"kernel_shape": [2, 2], "count_include_pad": 0}
-MISREAD = {
+MISREAD: dict[str, tuple[list[onnx.NodeProto], tuple[int, ...], dict[str, Any], int]] = {
     "padding, then average": (
         chain(PAD, ("AveragePool", ["h"], ["y"], POOL)),
         (1, 2, 4, 4),
@@ -483,6 +485,7 @@ def test_nearly_hard_swish_keeps_its_slope() -> None:
     network = network_from_model(make_model(nodes, shape, constants, opset))
     alpha = float(np.float32(1 / 6 + 1e-7))
     kind = network.nodes[1]
+    assert isinstance(kind, Activation)
     assert (kind.kind, kind.parameters["alpha"]) == ("hard_silu", alpha)
 
 
@@ -547,6 +550,7 @@ def test_external_data_lies_beside_the_model(
     for name in ("m.onnx", "m.onnx.gz"):
         network = lipopt.load(tmp_path / "model" / name)
         agrees(model, network, (1, 300))
+        assert network.source is not None
         assert sorted(network.source.files) == sorted([name, "w.bin"])
 
 

@@ -100,7 +100,9 @@ def test_logits(tail: str, tmp_path: Path, run) -> None:
     np.testing.assert_allclose(network([1.0, 0, 0]), constants["w"][0], rtol=1e-6)
     path = tmp_path / "model.onnx"
     onnx.save(model, path)
-    assert lipopt.load(path, logits=True).source.part == f"without the {tail} at its end"
+    source = lipopt.load(path, logits=True).source
+    assert source is not None
+    assert source.part == f"without the {tail} at its end"
     code, _, err = run("bound", str(path), "--logits", "-q")
     assert code == 0
     assert f"without the {tail} at its end" in err
@@ -263,6 +265,7 @@ def test_check_reads_the_model_again(tmp_path: Path, run) -> None:
     claim = tmp_path / "claim.cert"
     assert run("bound", str(path), "--certificate", str(claim))[0] == 0
     source = lipopt.load(path).source
+    assert source is not None
     assert f"comment source model.onnx sha256 {source.files['model.onnx']}" in claim.read_text()
     assert run("check", str(path), str(claim))[0] == 0
     assert run("check", str(tmp_path / "claim.safetensors"), str(claim))[0] == 0

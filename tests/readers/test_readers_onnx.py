@@ -2,6 +2,7 @@
 
 import gzip
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -11,6 +12,7 @@ from onnx.reference import ReferenceEvaluator
 
 import lipopt
 from lipopt.errors import LipoptError
+from lipopt.model.network import Affine
 from lipopt.readers.onnx import network_from_model
 
 RNG = np.random.default_rng(0)
@@ -52,7 +54,7 @@ def node(op: str, *inputs: str, output: str = "y", **attributes: object) -> onnx
     return helper.make_node(op, ["x", *inputs], [output], **attributes)
 
 
-SINGLE = {
+SINGLE: dict[str, tuple[onnx.NodeProto, tuple[int, ...], dict[str, Any], int]] = {
     "Gemm": (
         node("Gemm", "w", "b", transB=1, alpha=0.5, beta=2.0),
         (1, 4),
@@ -330,6 +332,7 @@ def test_a_convolution_is_never_dense() -> None:
     """16k neurons on a 3x32x32 input: a dense matrix would take 400 MB; the sparse one has 27 entries a row at most."""
     proto = model([node("Conv", "w", pads=[1, 1, 1, 1])], (1, 3, 32, 32), {"w": array(16, 3, 3, 3)})
     affine = network_from_model(proto).nodes[1]
+    assert isinstance(affine, Affine)
     assert affine.size == 16384
     assert affine.matrices[0].nnz <= 27 * affine.size
 
@@ -337,8 +340,10 @@ def test_a_convolution_is_never_dense() -> None:
 def test_weights_are_kept_exactly(tmp_path: Path) -> None:
     w = array(3, 4)
     network = network_from_model(model([node("Gemm", "w", transB=1)], (1, 4), {"w": w}))
-    assert network.nodes[1].matrices[0].dtype == np.float32
-    np.testing.assert_array_equal(network.nodes[1].matrices[0], w)
+    affine = network.nodes[1]
+    assert isinstance(affine, Affine)
+    assert affine.matrices[0].dtype == np.float32
+    np.testing.assert_array_equal(affine.matrices[0], w)
 
 
 def test_gzip(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ import io
 import warnings
 import zipfile
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -14,6 +15,7 @@ from torch.nn import functional as F  # noqa: N812
 
 import lipopt
 from lipopt.errors import LipoptError
+from lipopt.model.network import Affine
 from lipopt.readers.onnx import network_from_model
 
 
@@ -156,8 +158,10 @@ def test_tensors_stand_for_arrays() -> None:
     ball = lipopt.Ball(point, 0.1)
     np.testing.assert_array_equal(ball.center, point.detach().numpy().astype(np.float64))
     half = lipopt.load([w.bfloat16() for w in weights])
+    affine = half.nodes[1]
+    assert isinstance(affine, Affine)
     np.testing.assert_array_equal(
-        half.nodes[1].matrices[0], weights[0].bfloat16().float().detach().numpy()
+        affine.matrices[0], weights[0].bfloat16().float().detach().numpy()
     )
     label = int(module(point).argmax())
     assert lipopt.certified_radius(network, point, label) >= 0
@@ -340,8 +344,11 @@ def test_exported_programs(tmp_path: Path) -> None:
     for source in (program, dynamic, path):
         network = lipopt.load(source, logits=True)
         assert network.hash == expected
+        assert network.source is not None
         assert "without the softmax" in network.source.part
-    assert list(lipopt.load(path, logits=True).source.files) == ["model.pt2"]
+    again = lipopt.load(path, logits=True).source
+    assert again is not None
+    assert list(again.files) == ["model.pt2"]
     large = torch.export.export(module, (torch.randn(4, 3),))
     with pytest.raises(LipoptError, match="batches of 4"):
         lipopt.load(large, logits=True)
@@ -377,16 +384,16 @@ def test_no_code_of_a_file_is_run(tmp_path: Path) -> None:
 def test_a_shape_wherever_a_module_may_be_given() -> None:
     torch.manual_seed(0)
     module = nn.Sequential(nn.Conv2d(1, 2, 3), nn.ReLU(), nn.Flatten(), nn.Linear(8, 2))
-    given = {"input_shape": (1, 4, 4)}
+    given: dict[str, Any] = {"input_shape": (1, 4, 4)}
     point = np.zeros((1, 4, 4))
     result = lipopt.bound(module, **given, method="path-sum", samples=10)
     assert (
         lipopt.compare(module, **given, methods=["path-sum"], samples=10)[0].upper == result.upper
     )
     assert lipopt.lower_bound(module, **given, samples=10).lower <= result.upper
-    assert (
-        lipopt.local_bounds(module, point[None], 0.1, **given, samples=5)[0].upper <= result.upper
-    )
+    local = lipopt.local_bounds(module, point[None], 0.1, **given, samples=5)[0].upper
+    assert local is not None
+    assert local <= result.upper
     assert (
         lipopt.certified_radius(
             module, point, int(module(torch.zeros(1, 1, 4, 4)).argmax()), **given

@@ -4,6 +4,7 @@ import gzip
 import json
 from fractions import Fraction
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -74,6 +75,7 @@ def test_decimals_are_rounded_outward(
     number = Fraction(word)
     path.write_text(f"(declare-const X_0 Real)(assert (= X_0 {word}))")
     box = read_vnnlib(path)
+    assert isinstance(box, Box)
     low = float(box.lower[0])
     high = float(box.upper[0])
     assert Fraction(low) <= number <= Fraction(high)
@@ -222,13 +224,19 @@ UNION = Boxes((Box([-0.1, -0.1], [0.1, 0.1]), Box([0.5, 0.5], [0.9, 0.8]), Box([
 
 
 def test_a_bound_over_a_union_is_the_largest_over_its_boxes(network) -> None:
-    for options in ({}, {"norm": "l2", "output": "all"}, {"method": "path-sum", "time_limit": 30}):
+    cases: list[dict[str, Any]] = [
+        {},
+        {"norm": "l2", "output": "all"},
+        {"method": "path-sum", "time_limit": 30},
+    ]
+    for options in cases:
         each = [lipopt.bound(network, domain=box, samples=50, **options) for box in UNION.boxes]
         whole = lipopt.bound(network, domain=UNION, samples=50, **options)
         decided = int(np.argmax([r.upper for r in each]))
         assert whole.upper == each[decided].upper
         assert whole.lower == max(r.lower for r in each)
-        assert whole.pop_lower == max(r.pop_lower for r in each)
+        assert whole.pop_lower is not None
+        assert whole.pop_lower == max(r.pop_lower for r in each if r.pop_lower is not None)
         assert whole.lower <= whole.pop_lower <= whole.upper
         assert (whole.details["box"], whole.details["boxes"]) == (decided, 3)
         assert whole.domain == "union of 3 boxes"
@@ -242,10 +250,16 @@ def test_methods_and_lower_bounds_over_a_union(network) -> None:
     for result in results:
         alone = lipopt.bound(network, domain=UNION, method=result.method, samples=50)
         assert result.upper == pytest.approx(alone.upper, rel=1e-3)
+        assert result.pop_lower is not None
         assert result.lower <= result.pop_lower <= result.upper
     assert [r.upper for r in results] == sorted(r.upper for r in results)
-    refused = []
-    options = {"methods": ["shor", "path-sum"], "norm": "l1", "domain": UNION, "samples": 50}
+    refused: list[str] = []
+    options: dict[str, Any] = {
+        "methods": ["shor", "path-sum"],
+        "norm": "l1",
+        "domain": UNION,
+        "samples": 50,
+    }
     left = lipopt.compare(network, on_refusal=lambda name, error: refused.append(name), **options)
     assert refused == ["shor"]
     assert [r.method for r in left] == ["path-sum"]

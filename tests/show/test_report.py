@@ -78,6 +78,7 @@ def test_other_norms_and_all_outputs_fall_back_to_path_sums(network: lipopt.Netw
 
 def test_certificate_is_named_by_its_hash(network: lipopt.Network) -> None:
     done = report(network, samples=50, certificate="bound.cert")
+    assert done.best.certificate is not None
     text = done.best.certificate.text
     assert sha256(text.encode()).hexdigest() in done.html
     assert network.hash in done.html

@@ -3,7 +3,8 @@
 import numpy as np
 import scipy.sparse as sp
 
-from lipopt.problem.derivative import DerivativeProblem
+from lipopt.numerics.arrays import Array
+from lipopt.problem.derivative import Blocks, DerivativeProblem
 from lipopt.solvers.clarabel import minimize_lmi
 
 
@@ -23,14 +24,14 @@ def _value(problem: DerivativeProblem, inputs: list[int]) -> float:
 
 def shor_lmi(
     problem: DerivativeProblem, inputs: list[int]
-) -> tuple[np.ndarray, sp.csr_array, list[sp.csr_array]]:
+) -> tuple[Array, sp.csr_array, list[sp.csr_array]]:
     """minimize cost.y such that constant + sum of y_i matrices[i] is positive semidefinite, y >= 0."""
     sizes = [len(inputs), *problem.sizes[1:]]
     start = np.cumsum([0, *sizes])
     total, rows = int(start[-1]), problem.outputs
     n = total + rows
 
-    def wide(blocks, count):
+    def wide(blocks: Blocks, count: int) -> Array:
         matrix = np.zeros((count, n))
         for s, m in blocks.items():
             dense = m.toarray() if sp.issparse(m) else m
@@ -42,7 +43,7 @@ def shor_lmi(
     constant[:, total:] += constant[total:].T
     matrices, cost = [], []
 
-    def diagonal(indices):
+    def diagonal(indices: list[int]) -> None:
         matrices.append(sp.csr_array((np.ones(len(indices)), (indices, indices)), shape=(n, n)))
         cost.append(1.0)
 

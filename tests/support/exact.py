@@ -5,7 +5,7 @@ from fractions import Fraction
 import numpy as np
 import scipy.sparse as sp
 
-from lipopt.problem.derivative import DerivativeProblem
+from lipopt.problem.derivative import Blocks, DerivativeProblem
 from lipopt.problem.proofs import Multipliers
 
 
@@ -27,13 +27,15 @@ def is_exactly_semidefinite(
     return True
 
 
-def _matrix(problem, multipliers, inputs):
+def _matrix(
+    problem: DerivativeProblem, multipliers: Multipliers, inputs: list[int]
+) -> list[list[Fraction]]:
     start = np.cumsum([0, len(inputs), *problem.sizes[1:]])
     rows = problem.outputs
     n = int(start[-1]) + rows
     matrix = [[Fraction(0)] * n for _ in range(n)]
 
-    def row(blocks, a):
+    def row(blocks: Blocks, a: int) -> dict[int, Fraction]:
         found = {}
         for s, m in blocks.items():
             values = m.toarray()[a] if sp.issparse(m) else m[a]

@@ -13,13 +13,12 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812
 from torch.nn.utils import parametrizations, prune
 
 MOST = 200  # entries of a tensor
 
-Tensor = torch.Tensor
 Step = Callable[[list[Tensor]], Tensor]
 
 

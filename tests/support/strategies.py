@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any, Literal, get_args
 
 import numpy as np
 from hypothesis import strategies as st
@@ -10,9 +11,13 @@ from hypothesis import strategies as st
 from lipopt.model.activations import KINDS
 from lipopt.model.domain import Ball, Box
 from lipopt.model.network import Network
-from lipopt.readers.builder import Builder, View
+from lipopt.model.norms import NormName
+from lipopt.readers.builder import Builder
+from lipopt.readers.views import View
 
 SEEDS = st.integers(0, 2**32 - 1)
+NORMS: tuple[NormName, ...] = get_args(NormName)
+OUTPUTS: tuple[int | Literal["all"], ...] = (0, 1, "all")
 ARCHITECTURES = (
     "dense",
     "sparse",
@@ -46,8 +51,8 @@ class Question:
     """A network and what is asked of it."""
 
     network: Network
-    norm: str
-    output: int | str
+    norm: NormName
+    output: int | Literal["all"]
     domain: Ball | Box | None
     label: str
 
@@ -74,7 +79,12 @@ def make_network(architecture: str, kind: str, seed: int) -> Network:
 
     if architecture == "convolution":
         x = b.input((1, 1, 4, 3))
-        options = {"strides": [2, 1], "pads": [(1, 0), (1, 1)], "dilations": [1, 1], "groups": 1}
+        options: dict[str, Any] = {
+            "strides": [2, 1],
+            "pads": [(1, 0), (1, 1)],
+            "dilations": [1, 1],
+            "groups": 1,
+        }
         x = act(
             b.convolution("conv", x, rng.normal(size=(1, 1, 3, 2)), rng.normal(size=1), **options)
         )
@@ -130,5 +140,6 @@ def questions(draw: st.DrawFn) -> Question:
             ]
         )
     )
-    norm, output = draw(st.sampled_from(["linf", "l2", "l1"])), draw(st.sampled_from([0, 1, "all"]))
+    norm = draw(st.sampled_from(NORMS))
+    output = draw(st.sampled_from(OUTPUTS))
     return Question(network, norm, output, domain, f"{architecture} {kind} {seed}")

@@ -23,6 +23,7 @@ from lipopt.methods.lp.method import LiPopt
 from lipopt.methods.lp.polynomial import Polynomial, norm_gradient, sources
 from lipopt.methods.lp.sparsity import all_sets, cliques, maximal_sets, pad
 from lipopt.methods.registry import find_method
+from lipopt.model.norms import Norm
 from lipopt.problem.proofs import KrivineTerms, PathSums
 from lipopt.problem.task import Budget, Task
 from lipopt.solvers import consensus, highs
@@ -72,7 +73,7 @@ def exact_value(problem, products, polynomial):
         for v, multiplier in enumerate(row):
             if multiplier == 0:
                 continue
-            terms = {frozenset(): Fraction(multiplier)}
+            terms: dict[frozenset[int], Fraction] = {frozenset(): Fraction(multiplier)}
             for b, variable in enumerate(members):
                 if variable < 0:
                     assert not v >> b & 1
@@ -181,9 +182,8 @@ def test_l1_norm_of_one_and_several_outputs(seed, outputs):
     found = run(problem, LiPopt())
     assert exact <= found.value
     if outputs == 1 and problem.objective:
-        most = max(
-            depth(replace(problem, norm="linf")), free_variables(replace(problem, norm="linf"))
-        )
+        cube = replace(problem, norm=Norm.LINF)
+        most = max(depth(cube), free_variables(cube))
         assert value(problem, most, "full") == pytest.approx(exact, rel=1e-6, abs=1e-9)
 
 
@@ -325,7 +325,7 @@ class TestBadInput:
         assert found.status == "time limit"
         assert found.value == pytest.approx(path_sum_bound(problem))
         assert (
-            run(replace(problem, norm="l1"), LiPopt(3), deadline=time.monotonic() - 1).status
+            run(replace(problem, norm=Norm.L1), LiPopt(3), deadline=time.monotonic() - 1).status
             == "time limit"
         )
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from dataclasses import replace
 from fractions import Fraction
+from typing import TypeAlias
 
 import numpy as np
 import pytest
@@ -17,28 +18,29 @@ from lipopt.methods.lp.polynomial import count_terms, norm_gradient, sources
 from lipopt.problem.derivative import apply
 
 SEEDS = st.integers(0, 2**32 - 1)
+Polynomial: TypeAlias = defaultdict[frozenset[int], Fraction]  # coefficients of monomials
 
 
 def exact_polynomial(chain, exact_widths):
     """The same polynomial in rational arithmetic, as a dictionary from sets of variables to coefficients."""
-    values = []
+    values: list[list[Polynomial]] = []
     for source, widths in zip(chain, exact_widths, strict=True):
         dense = {s: m.toarray() for s, m in source.blocks.items()}
         values.append([])
         for a in range(len(source.base)):
-            total = defaultdict(Fraction)
+            total: Polynomial = defaultdict(Fraction)
             if len(values) == 1:
                 total[frozenset()] = Fraction(1)
             for s, matrix in dense.items():
                 for b, weight in enumerate(matrix[a]):
                     for monomial, value in values[s][b].items():
                         total[monomial] += Fraction(weight) * value
-            product = defaultdict(Fraction)
+            product: Polynomial = defaultdict(Fraction)
             for monomial, value in total.items():
                 product[monomial] += value * Fraction(source.base[a])
                 product[monomial | {source.first + a}] += value * Fraction(widths[a])
             values[-1].append(product)
-    result = defaultdict(Fraction)
+    result: Polynomial = defaultdict(Fraction)
     for product in values[-1]:
         for monomial, value in product.items():
             result[monomial] += value

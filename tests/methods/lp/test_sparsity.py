@@ -137,7 +137,7 @@ def test_random_sets_lie_in_cliques(seed):
 def test_keys_tell_subsets_apart():
     sets = np.array([[-1, 0, 2], [0, 1, 2], [1, 2, 3]])
     keys = subset_keys(sets, 4)
-    subsets = {}
+    subsets: dict[tuple[int, ...], int] = {}
     for v, s in itertools.product(range(8), range(3)):
         members = [int(sets[s, b]) for b in range(3) if v >> b & 1]
         assert (keys[v, s] == -1) == (-1 in members)
