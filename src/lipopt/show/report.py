@@ -7,7 +7,7 @@ bound every input carries; and, if one is asked for, the certificate's hash and 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from hashlib import sha256
 from html import escape
 from pathlib import Path
@@ -17,6 +17,7 @@ from typing import Any, Literal
 import numpy as np
 
 from ..api import bound, compare
+from ..certificates.write import certify
 from ..errors import LipoptError
 from ..methods.baselines import path_sum_rows
 from ..model.domain import Ball, Domain, one_box_only
@@ -24,9 +25,10 @@ from ..model.network import Network
 from ..model.norms import NormName
 from ..names import printable
 from ..numerics.arrays import Array
+from ..numerics.blas import arithmetic
 from ..problem.proofs import Multipliers
-from ..problem.question import Question, pose
-from ..problem.task import Progress
+from ..problem.question import Posed, Question, pose
+from ..problem.task import Progress, Task, UpperBound
 from ..readers import load
 from ..result import Result
 from . import charts, tables
@@ -67,9 +69,9 @@ def report(
     those of its inputs. With the name of a `certificate`, the best bound gets one, which the page refers to by that name."""
     network = load(network, input_shape=input_shape)
     one_box_only("a report", domain)
-    posed_question = Question.about(network, norm=norm, output=output, margin=margin, domain=domain)
-    question: dict[str, Any] = {"norm": norm, "output": output, "margin": margin}
-    question |= {"time_limit": time_limit, "seed": seed, "progress": progress}
+    question = Question.about(network, norm=norm, output=output, margin=margin, domain=domain)
+    options: dict[str, Any] = {"norm": norm, "output": output, "margin": margin}
+    options |= {"time_limit": time_limit, "seed": seed, "progress": progress}
     picture = _picture_shape(network, image)
     if names is not None and len(names) != network.input_size:
         raise LipoptError(f"{len(names)} names for {network.input_size} inputs")
@@ -79,17 +81,17 @@ def report(
         domain=domain,
         samples=samples,
         on_refusal=lambda name, error: refused.append((name, str(error))),
-        **question,
+        **options,
     )
+    posed = pose(network, question)
     sections = [_bounds_section(results, refused)]
     if isinstance(domain, Ball) and domain.radius > 0:
-        sections.append(_radius_section(network, domain, question))
-    sections.append(
-        _sensitivity_section(_sensitivity(network, posed_question, results), domain, picture, names)
-    )
+        sections.append(_radius_section(network, domain, options))
+    shares = _sensitivity(posed, results)
+    sections.append(_sensitivity_section(shares, domain, picture, names))
     best = results[0]
     if certificate is not None:
-        best = _certified(network, results, {**question, "domain": domain, "samples": FEW})
+        best = _certified(posed, results)
         sections.append(_certificate_section(best, certificate))
     title = escape(tables.question(best))
     about = [tables.network_line(network), *tables.source_lines(network)]
@@ -162,19 +164,23 @@ class _Sensitivity:
     origin: str
 
 
-def _sensitivity(network: Network, question: Question, results: Sequence[Result]) -> _Sensitivity:
+def _sensitivity(posed: Posed, results: Sequence[Result]) -> _Sensitivity:
     """The SDP's multipliers delta_j, where there is one for each |t_j| <= 1; otherwise path sums."""
     for result in results:
         proof = result.proofs[0] if len(result.proofs) == 1 else None
-        if not isinstance(proof, Multipliers) or not question.norm.bounds_each_input:
+        if not isinstance(proof, Multipliers) or not posed.question.norm.bounds_each_input:
             continue
-        if proof.delta.size == network.input_size:
+        if proof.delta.size == posed.network.input_size:
             shares = proof.delta / proof.delta.sum()
             return _Sensitivity(
                 shares, "the SDP's multiplier of each input's constraint |t_j| <= 1"
             )
-    problem = pose(network, question).problem
-    sums = path_sum_rows(problem).max(axis=0) if problem.objective else np.zeros(network.input_size)
+    problem = posed.problem
+    sums = (
+        path_sum_rows(problem).max(axis=0)
+        if problem.objective
+        else np.zeros(posed.network.input_size)
+    )
     shares = sums / max(float(sums.sum()), 1e-300)
     return _Sensitivity(shares, "the sum of |products of weights| over all paths from each input")
 
@@ -222,13 +228,18 @@ def _picture(values: Array, picture: tuple[int, int]) -> Array:
     return np.asarray(values.reshape(-1, *picture).sum(axis=0))
 
 
-def _certified(network: Network, results: Sequence[Result], options: dict[str, Any]) -> Result:
-    """The best bound that can be written as a certificate."""
+def _certified(posed: Posed, results: Sequence[Result]) -> Result:
+    """The best bound that can be written as a certificate, from the proofs that were found."""
+    tasks = [Task(raw, problem) for raw, problem in posed.parts]
     for result in results:
+        bounds = [UpperBound(result.upper, proof=proof) for proof in result.proofs]
         try:
-            return bound(network, method=result.method, certify=True, **options)
+            with arithmetic(posed.network.widest):
+                certificate = certify(posed, tasks, bounds)
         except LipoptError:
             continue
+        details = {**result.details, "loss": certificate.loss}
+        return replace(result, upper=certificate.bound, certificate=certificate, details=details)
     raise LipoptError("none of the bounds can be written as a certificate")
 
 
