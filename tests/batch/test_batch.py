@@ -653,28 +653,43 @@ def test_a_file_in_a_folder_that_cannot_be_written_is_resumed(
         folder.chmod(0o700)
 
 
-def test_a_file_of_something_else_is_left_alone(network, points, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"source": lipopt.load([np.ones((4, 6))])}, "another network"),
+        ({"first": 2}, "other data"),
+        ({"radius": 0.2}, "radii"),
+        ({"seed": 1}, "seed 0, now 1"),
+        ({"method": "path-sum"}, "method"),
+    ],
+)
+def test_rows_of_another_question_are_left_alone(
+    network, points, tmp_path: Path, changes: dict[str, Any], message: str
+) -> None:
     path = tmp_path / "r.jsonl"
-    local_bounds(network, points[:2], 0.1, output=0, path=path)
+
+    def ask(source=network, first=0, radius=0.1, **options: Any) -> None:
+        local_bounds(source, points[first : first + 2], radius, output=0, path=path, **options)
+
+    ask()
     before = path.read_bytes()
-    other = lipopt.load([np.ones((4, 6))])
-    for arguments, options, message in (
-        ((other, points[:2], 0.1), {"output": 0}, "another network"),
-        ((network, points[2:4], 0.1), {"output": 0}, "other data"),
-        ((network, points[:2], 0.2), {"output": 0}, "radii"),
-        ((network, points[:2], 0.1), {"output": 0, "seed": 1}, "seed 0, now 1"),
-        ((network, points[:2], 0.1), {"output": 0, "method": "path-sum"}, "method"),
-    ):
-        with pytest.raises(LipoptError, match=message):
-            local_bounds(*arguments, **options, path=path, resume=True)
+    with pytest.raises(LipoptError, match=message):
+        ask(**changes, resume=True)
     with pytest.raises(LipoptError, match="--resume"):
-        local_bounds(network, points[:2], 0.1, output=0, path=path)
+        ask()
     assert path.read_bytes() == before
-    for text in ("something else\n", "something else", "[1]\n"):
-        path.write_text(text)
-        with pytest.raises(LipoptError, match="no results file"):
-            local_bounds(network, points[:2], 0.1, output=0, path=path, resume=True)
-        assert path.read_text() == text
+
+
+@pytest.mark.parametrize("text", ["something else\n", "something else", "[1]\n"])
+def test_a_file_of_something_else_is_left_alone(network, points, tmp_path: Path, text: str) -> None:
+    path = tmp_path / "r.jsonl"
+    path.write_text(text)
+    with pytest.raises(LipoptError, match="no results file"):
+        local_bounds(network, points[:2], 0.1, output=0, path=path, resume=True)
+    assert path.read_text() == text
+
+
+def test_a_file_that_cannot_be_written(tmp_path: Path) -> None:
     with pytest.raises(LipoptError, match="cannot write"):
         Records.create(tmp_path / "missing" / "r.jsonl", {})
 
@@ -814,8 +829,15 @@ def test_reading(tmp_path: Path, network) -> None:
     np.savez(tmp_path / "bad.npz", a=x, b=x)
     (tmp_path / "torn-idx").write_bytes(idx[:-1])
     (tmp_path / "torn.npy").write_bytes((tmp_path / "x.npy").read_bytes()[:-9])
-    for name in ("missing.npy", "bad.npz", "torn-idx", "torn.npy", "r.jsonl"):
-        with pytest.raises(LipoptError):
+    missing = "No such file"
+    for name, message in {
+        "missing.npy": missing,
+        "bad.npz": "holds the arrays a, b",
+        "torn-idx": "cannot reshape array of size 11",
+        "torn.npy": "expected 96 bytes got 87",
+        "r.jsonl": missing,
+    }.items():
+        with pytest.raises(LipoptError, match=rf"cannot read numbers from .*{name}.*{message}"):
             read_points(tmp_path / name)
 
 
@@ -829,22 +851,28 @@ def call(run, monkeypatch: pytest.MonkeyPatch, network, points, tmp_path: Path):
     return partial(run, "local", "model.safetensors")
 
 
-def test_bad_types_in_python(network, points) -> None:
-    for options in (
-        {"clip": (0, 1, 2)},
-        {"clip": 5},
-        {"clip": (1, 0)},
-        {"output": "all"},
-        {"samples": 10.5},
-        {"seed": 1.5},
-        {"time_limit": "a"},
-        {"jobs": 1.5},
-    ):
-        with pytest.raises(LipoptError):
-            local_bounds(network, points[:2], 0.1, **options)
-    with pytest.raises(LipoptError):
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"clip": (0, 1, 2)}, "clip is a pair of numbers"),
+        ({"clip": 5}, "clip is a pair of numbers"),
+        ({"clip": (1, 0)}, "clip needs low <= high"),
+        ({"output": "all"}, "an output is a number"),
+        ({"samples": 10.5}, "the number of samples"),
+        ({"seed": 1.5}, "the seed"),
+        ({"time_limit": "a"}, "the time limit"),
+        ({"jobs": 1.5}, "the number of jobs"),
+    ],
+)
+def test_bad_types_in_python(network, points, options: dict[str, Any], message: str) -> None:
+    with pytest.raises(LipoptError, match=message):
+        local_bounds(network, points[:2], 0.1, **options)
+
+
+def test_bad_types_for_one_point(network, points) -> None:
+    with pytest.raises(LipoptError, match="the network takes numbers of shape"):
         certified_radius(network, np.zeros(5), 0)
-    with pytest.raises(LipoptError):
+    with pytest.raises(LipoptError, match="the time limit"):
         certified_radius(network, points[0], 0, time_limit=-1)
     assert Ball(points[0], np.array(0.5)).radius == 0.5  # type: ignore[arg-type]
 
@@ -941,36 +969,40 @@ def test_problems_that_fail_show_in_the_exit_code(call) -> None:
     assert "'shor' takes one output" in out
 
 
-def test_points_that_are_not_asked_for_are_not_checked(call) -> None:
+@pytest.fixture
+def call_with_wrong_points(call):
+    """Half of the points, and their labels, are wrong."""
     wrong = np.load("x.npy")
-    wrong[0], wrong[3] = np.nan, 9.0  # these points are not asked for
+    wrong[0], wrong[3] = np.nan, 9.0
     np.save("wrong.npy", wrong)
     np.save("labels.npy", [9, 1, 2, 9])
-    options = (
-        "--labels",
-        "labels.npy",
-        "--margins",
-        "all",
-        "--radius",
-        "0.1",
-        "--clip",
-        "-5,5",
-        "-q",
-        "-j",
-        "1",
-    )
-    assert call("--data", "wrong.npy", *options, "--points", "1:3", "-o", "w.jsonl") == (0, "", "")
-    for points, message in (
+    options = "--labels labels.npy --margins all --radius 0.1 --clip -5,5 -q -j 1"
+    return partial(call, "--data", "wrong.npy", *options.split())
+
+
+def test_points_that_are_not_asked_for_are_not_checked(call_with_wrong_points) -> None:
+    assert call_with_wrong_points("--points", "1:3", "-o", "w.jsonl") == (0, "", "")
+
+
+@pytest.mark.parametrize(
+    ("chosen", "message"),
+    [
         ("0:2", "point 0 of the data"),
         ("2:4", "point 3"),
         ("4:", "no points 4:"),
         ("2:1", "no points 2:1"),
-    ):
-        code, _, err = call("--data", "wrong.npy", *options, "--points", points, "-o", "v.jsonl")
-        assert (code, message in err) == (2, True), err
+    ],
+)
+def test_points_that_are_asked_for_are_checked(
+    call_with_wrong_points, chosen: str, message: str
+) -> None:
+    code, _, err = call_with_wrong_points("--points", chosen, "-o", "v.jsonl")
+    assert (code, message in err) == (2, True), err
 
 
-def test_bad_input_is_one_line_before_anything_runs(call, network, points) -> None:
+@pytest.fixture
+def call_among_bad_files(call, points):
+    """Beside the model and the data, data and labels that are not what they should be."""
     np.save("narrow.npy", points[:, :5])
     np.save("nan.npy", np.where(np.arange(6) == 2, np.nan, points))
     np.save("words.npy", np.array([["a"] * 6]))
@@ -978,50 +1010,69 @@ def test_bad_input_is_one_line_before_anything_runs(call, network, points) -> No
     np.save("y9.npy", np.array([0, 1, 2, 9]))
     np.save("y3.npy", np.array([0, 1, 2]))
     np.save("half.npy", np.array([0, 1, 2, 0.5]))
-    lipopt.load([np.ones((4, 6))]).save("other.safetensors")
-    call("--data", "x.npy", "--radius", "0.1", "-k", "0", "-o", "other.jsonl", "-j", "1")
-    Path("other.jsonl").write_bytes(
-        Path("other.jsonl").read_bytes().replace(network.hash.encode(), b"0" * 64)
-    )
-    x, r = ("--data", "x.npy"), ("--radius", "0.1")
-    for arguments in (
-        ("--data", "missing.npy", *r),
-        ("--data", "narrow.npy", *r),
-        ("--data", "nan.npy", *r),
-        ("--data", "words.npy", *r),
-        ("--data", "empty.csv", *r),
-        x,
-        (*x, "--radius", "0.1,0.1"),
-        (*x, "--radius", "-1"),
-        (*x, "--radius", "nan"),
-        (*x, "--radius", "0.1;0.2"),
-        (*x, *r, "--labels", "y.npy"),
-        (*x, *r, "--margins", "all", "--labels", "y9.npy"),
-        (*x, *r, "--margins", "all", "--labels", "y3.npy"),
-        (*x, *r, "--margins", "all", "--labels", "half.npy"),
-        (*x, *r, "--margins", "all", "-k", "1"),
-        (*x, *r, "-k", "4"),
-        (*x, *r, "--certify"),
-        (*x, *r, "-m", "path-sum", "--gap", "0.1"),
-        (*x, *r, "--certified-radius", "--norm", "l2"),
-        (*x, *r, "--clip", "0,1"),
-        (*x, *r, "--points", "2:9"),
-        (*x, *r, "--points", "2"),
-        (*x, *r, "--method", "nope"),
-        (*x, *r, "--samples", "0"),
-        (*x, *r, "--time-limit", "0"),
-        (*x, *r, "--jobs", "-1"),
-        (*x, *r, "--plot", "picture.nope"),
-        (*x, *r, "--plot", "no/folder.png"),
-        (*x, *r, "--divide", "0"),
-        (*x, *r, "--cluster", "nonsense://1"),
-    ):
-        code, out, err = call(*arguments, "-o", "r.jsonl")
-        assert (code, out) == (2, ""), arguments
-        assert err.startswith("lipopt: "), arguments
-        assert err.count("\n") == 1, arguments
-        assert not Path("r.jsonl").exists(), arguments
-    assert call(*x, *r, "-o", "r.png", "--plot", "r.png")[0] == 2
-    code, _, err = call(*x, *r, "-k", "0", "-o", "other.jsonl", "--resume", "-j", "1")
+    return call
+
+
+ASKED = "--data x.npy --radius 0.1"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ("--data missing.npy --radius 0.1", "cannot read numbers from missing.npy"),
+        ("--data narrow.npy --radius 0.1", "the data has shape (16, 5)"),
+        ("--data nan.npy --radius 0.1", "point 0 of the data is NaN"),
+        ("--data words.npy --radius 0.1", "type <U1"),
+        ("--data empty.csv --radius 0.1", "it is empty"),
+        ("--data x.npy", "give a radius"),
+        ("--data x.npy --radius 0.1,0.1", "0.1 is given twice"),
+        ("--data x.npy --radius -1", "the radius must be a finite number >= 0, got -1"),
+        ("--data x.npy --radius nan", "the radius must be a finite number >= 0, got nan"),
+        ("--data x.npy --radius 0.1;0.2", "--radius takes numbers with commas"),
+        (f"{ASKED} --labels y.npy", "labels go with margins"),
+        (f"{ASKED} --margins all --labels y9.npy", "label 9 of point 3 is out of range"),
+        (f"{ASKED} --margins all --labels y3.npy", "the labels have shape (3,)"),
+        (f"{ASKED} --margins all --labels half.npy", "the labels must be whole numbers"),
+        (f"{ASKED} --margins all -k 1", "one output or for margins"),
+        (f"{ASKED} -k 4", "output 4 is out of range"),
+        (f"{ASKED} --certify", "to certify, ask for margins"),
+        (f"{ASKED} -m path-sum --gap 0.1", "no setting 'gap'"),
+        (f"{ASKED} --certified-radius --norm l2", "certify linf balls"),
+        (f"{ASKED} --clip 0,1", "outside the clip range"),
+        (f"{ASKED} --points 2:9", "there are no points 2:9"),
+        (f"{ASKED} --points 2", "--points takes two numbers"),
+        (f"{ASKED} --method nope", "unknown method 'nope'"),
+        (f"{ASKED} --samples 0", "the number of samples must be"),
+        (f"{ASKED} --time-limit 0", "the time limit must be"),
+        (f"{ASKED} --jobs -1", "the number of jobs must be"),
+        (f"{ASKED} --plot picture.nope", "cannot draw a picture 'picture.nope'"),
+        (f"{ASKED} --plot no/folder.png", "there is no folder no"),
+        (f"{ASKED} --divide 0", "divided by a positive number"),
+        (f"{ASKED} --cluster nonsense://1", "no Dask scheduler answers"),
+    ],
+)
+def test_bad_input_is_one_line_before_anything_runs(
+    call_among_bad_files, arguments: str, message: str
+) -> None:
+    code, out, err = call_among_bad_files(*arguments.split(), "-o", "r.jsonl")
+    assert (code, out) == (2, "")
+    assert err.startswith("lipopt: ")
+    assert err.count("\n") == 1
+    assert message in err
+    assert not Path("r.jsonl").exists()
+
+
+def test_the_picture_and_the_rows_are_two_files(call) -> None:
+    code, _, err = call(*ASKED.split(), "-o", "r.png", "--plot", "r.png")
+    assert code == 2
+    assert "cannot be both the picture and the file for the rows" in err
+
+
+def test_rows_of_another_network_are_not_resumed(call, network) -> None:
+    question = (*ASKED.split(), "-k", "0", "-o", "other.jsonl", "-j", "1")
+    call(*question)
+    rows = Path("other.jsonl").read_bytes()
+    Path("other.jsonl").write_bytes(rows.replace(network.hash.encode(), b"0" * 64))
+    code, _, err = call(*question, "--resume")
     assert code == 2
     assert "another network" in err

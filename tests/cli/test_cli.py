@@ -131,76 +131,91 @@ def test_certificates_are_written_and_verified(
     assert run("check", str(network), str(path))[0] == 1
 
 
-def test_bad_input_is_one_line_and_exit_code_2(run, model: str, tmp_path: Path) -> None:
-    bad = tmp_path / "bad.onnx"
-    bad.write_bytes(b"\x08\x07 nothing")
-    np.savez(tmp_path / "nan.npz", W0=np.array([[np.nan]]))
-    (tmp_path / "text.npz").write_text("no archive")
-    (tmp_path / "nowhere.cert").symlink_to(tmp_path / "no" / "folder")
-    (tmp_path / "weights.safetensors").write_bytes(b"of something else")
-    np.save(tmp_path / "c.npy", np.zeros(4))
-    np.save(tmp_path / "short.npy", np.zeros(3))
-    center, short = str(tmp_path / "c.npy"), str(tmp_path / "short.npy")
-    for args in (
-        ("bound", "missing.onnx"),
-        ("bound", str(bad)),
-        ("bound", str(tmp_path / "nan.npz")),
-        ("bound", str(tmp_path / "text.npz")),
-        ("bound", str(tmp_path)),
-        ("bound", model, "-k", "3"),
-        ("bound", model, "--margin", "1"),
-        ("bound", model, "--margin", "1,1"),
-        ("bound", model, "--margin", "0,1", "-k", "1"),
-        ("bound", model, "--all-outputs", "-k", "1"),
-        ("bound", model, "--seed", "-1"),
-        ("bound", model, "--certificate", str(tmp_path / "nowhere" / "c")),
-        ("bound", model, "--certificate", str(tmp_path)),
-        ("bound", model, "--certificate", model),
-        ("bound", model, "--certificate", str(tmp_path / "other.safetensors")),
-        ("bound", model, "--certificate", str(tmp_path / "weights.cert")),
-        ("bound", model, "--method", "path-sum", "--certificate", str(tmp_path / "nowhere.cert")),
-        ("bound", model, "--certificate", str(tmp_path / (300 * "x"))),
-        ("bound", model, "--activation", "tanh"),
-        ("report", model, "--out", model),
-        ("compare", model, "--methods", "shor", "--norm", "l1"),
-        ("bound", model, "--method", "nope"),
-        ("bound", model, "--method", "path-sum", "--pattern", "input"),
-        ("info", model, "--pattern", "--degree", "0"),
-        ("info", model, "--degree", "3"),
-        ("bound", model, "--method", "lipopt-3", "--pattern", "nope"),
-        ("bound", model, "--method", "lipopt-1"),
-        ("bound", model, "--device", "nowhere"),
-        ("bound", model, "--center", center),
-        ("bound", model, "--center", center, "--radius", "-1"),
-        ("bound", model, "--center", center, "--radius", "nan"),
-        ("bound", model, "--center", short, "--radius", "1"),
-        ("bound", model, "--center", "missing.npy", "--radius", "1"),
-        ("bound", model, "--center", center, "--radius", "1", "--box", center),
-        ("bound", model, "--clip", "0,1"),
-        ("bound", model, "--time-limit", "0"),
-        ("bound", model, "--vnnlib", "missing.vnnlib"),
-        ("info", model, "-k", "-1"),
-        ("lower", model, "--samples", "0"),
-        ("compare", model, "--methods", "nope"),
-    ):
-        code, out, err = run(*args)
-        assert code == 2, args
-        assert out == "", args
-        assert err.startswith("lipopt: "), args
-        assert err.count("\n") == 1, args
-    assert run("info", model)[0] == 0  # it was not overwritten
+@pytest.fixture
+def folder(model: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The folder of the model, with files that are not what they should be, as the current one."""
+    monkeypatch.chdir(tmp_path)
+    Path("bad.onnx").write_bytes(b"\x08\x07 nothing")
+    np.savez("nan.npz", W0=np.array([[np.nan]]))
+    Path("text.npz").write_text("no archive")
+    Path("nowhere.cert").symlink_to(tmp_path / "no" / "folder")
+    Path("weights.safetensors").write_bytes(b"of something else")
+    np.save("c.npy", np.zeros(4))
+    np.save("short.npy", np.zeros(3))
 
 
-def test_usage_errors(run, model: str) -> None:
-    for args in (
-        ("bound",),
-        ("bound", model, "--norm", "l7"),
-        ("nonsense",),
-        ("bound", model, "--radius", "abc"),
-    ):
-        code, out, err = run(*args)
-        assert code == 2
-        assert "Traceback" not in out + err
+LONG = 300 * "x"
+BAD_INPUT = [
+    ("bound missing.onnx", "no such file: missing.onnx"),
+    ("bound bad.onnx", "not a readable ONNX file"),
+    ("bound nan.npz", "NaN or infinite"),
+    ("bound text.npz", "no zip archive"),
+    ("bound .", "is a folder"),
+    ("bound MODEL -k 3", "output 3 is out of range"),
+    ("bound MODEL --margin 1", "--margin takes two numbers"),
+    ("bound MODEL --margin 1,1", "two different outputs"),
+    ("bound MODEL --margin 0,1 -k 1", "not for two of them"),
+    ("bound MODEL --all-outputs -k 1", "not for two of them"),
+    ("bound MODEL --seed -1", "the seed must be"),
+    ("bound MODEL --certificate nowhere/c", "there is no folder nowhere"),
+    ("bound MODEL --certificate .", "cannot write .: it is a folder"),
+    ("bound MODEL --certificate MODEL", "model.safetensors is the name of a network"),
+    ("bound MODEL --certificate other.safetensors", "other.safetensors is the name of a network"),
+    ("bound MODEL --certificate weights.cert", "weights.safetensors exists"),
+    ("bound MODEL --method path-sum --certificate nowhere.cert", "cannot write nowhere.cert"),
+    (f"bound MODEL --certificate {LONG}", "File name too long"),
+    ("bound MODEL --activation tanh", "activation does not go with"),
+    ("report MODEL --out MODEL", "model.safetensors is the name of a network"),
+    ("compare MODEL --methods shor --norm l1", "no method takes this"),
+    ("bound MODEL --method nope", "unknown method 'nope'"),
+    ("bound MODEL --method path-sum --pattern input", "no setting 'pattern'"),
+    ("info MODEL --pattern --degree 0", "--degree is a number from 1"),
+    ("info MODEL --degree 3", "goes with --pattern"),
+    ("bound MODEL --method lipopt-3 --pattern nope", "unknown pattern 'nope'"),
+    ("bound MODEL --method lipopt-1", "degree 1 is below"),
+    ("bound MODEL --device nowhere", "device 'nowhere' is not available"),
+    ("bound MODEL --center c.npy", "both --center FILE and --radius R"),
+    ("bound MODEL --center c.npy --radius -1", "the radius must be a finite number >= 0, got -1"),
+    ("bound MODEL --center c.npy --radius nan", "the radius must be a finite number >= 0, got nan"),
+    ("bound MODEL --center short.npy --radius 1", "the center has 3 entries"),
+    ("bound MODEL --center missing.npy --radius 1", "cannot read numbers from missing.npy"),
+    ("bound MODEL --center c.npy --radius 1 --box c.npy", "--center and --box, not both"),
+    ("bound MODEL --clip 0,1", "--clip goes with --center"),
+    ("bound MODEL --time-limit 0", "the time limit must be"),
+    ("bound MODEL --vnnlib missing.vnnlib", "missing.vnnlib: cannot be read"),
+    ("info MODEL -k -1", "output -1 is out of range"),
+    ("lower MODEL --samples 0", "the number of samples must be"),
+    ("compare MODEL --methods nope", "unknown method 'nope'"),
+]
+
+
+@pytest.mark.usefixtures("folder")
+@pytest.mark.parametrize(("command", "message"), BAD_INPUT)
+def test_bad_input_is_one_line_and_exit_code_2(run, command: str, message: str) -> None:
+    before = Path("model.safetensors").read_bytes()
+    code, out, err = run(*command.replace("MODEL", "model.safetensors").split())
+    assert (code, out) == (2, "")
+    assert err.startswith("lipopt: ")
+    assert err.count("\n") == 1
+    assert message in err
+    assert Path("model.safetensors").read_bytes() == before
+
+
+@pytest.mark.usefixtures("folder")
+@pytest.mark.parametrize(
+    ("command", "message"),
+    [
+        ("bound", "Missing argument 'model'"),
+        ("bound model.safetensors --norm l7", "'l7' is not one of"),
+        ("nonsense", "No such command 'nonsense'"),
+        ("bound model.safetensors --radius abc", "Invalid value for '--radius'"),
+    ],
+)
+def test_usage_errors(run, command: str, message: str) -> None:
+    code, out, err = run(*command.split())
+    assert code == 2
+    assert "Traceback" not in out + err
+    assert message in err
 
 
 def test_demo(run) -> None:

@@ -74,35 +74,35 @@ def test_clip() -> None:
 
 
 @pytest.mark.parametrize(
-    "make",
+    ("make", "message"),
     [
-        lambda: Ball([0, 0], -1),
-        lambda: Ball([0, 0], np.nan),
-        lambda: Ball([0, 0], np.inf),
-        lambda: Ball([0, 0], "a"),  # type: ignore[arg-type]
-        lambda: Ball([np.nan, 0], 1),
-        lambda: Ball([], 1),
-        lambda: Ball("x", 1),
-        lambda: Ball([2.0], 0.1, clip=(0, 1)),
-        lambda: Ball([0.5], 0.1, clip=(1, 0)),
-        lambda: Ball([0.5], 0.1, clip=(0, np.nan)),
-        lambda: Ball([0.5], 0.1, clip=5),  # type: ignore[arg-type]
-        lambda: Box([1, 0], [0, 1]),
-        lambda: Box([0, 0], [1, 1, 1]),
-        lambda: Box([-np.inf], [0]),
-        lambda: Ball(np.zeros(3), 1).bounds(2),
-        lambda: Ball(np.zeros(2), 1e308),
-        lambda: Ball(np.full(2, 1.7e308), 1.7e308),
-        lambda: Ball(np.full(2, -1.7e308), 0),
-        lambda: Ball(np.zeros(2), 1e308, clip=(0, np.inf)),
-        lambda: Box([0, 0], [1, 1e301]),
-        lambda: Boxes(()),
-        lambda: Boxes((Box(0, 1), Ball(0, 1))),  # type: ignore[arg-type]
-        lambda: Boxes((Box(0, 1), Box(2, 3))).bounds(1),
+        (lambda: Ball([0, 0], -1), "the radius must be a finite number >= 0, got -1"),
+        (lambda: Ball([0, 0], np.nan), "the radius must be a finite number >= 0, got nan"),
+        (lambda: Ball([0, 0], np.inf), "the radius must be a finite number >= 0, got inf"),
+        (lambda: Ball([0, 0], "a"), "the radius must be a finite number >= 0, got a"),  # type: ignore[arg-type]
+        (lambda: Ball([np.nan, 0], 1), "NaN or infinite"),
+        (lambda: Ball([], 1), "center is empty"),
+        (lambda: Ball("x", 1), "not an array of numbers"),
+        (lambda: Ball([2.0], 0.1, clip=(0, 1)), "outside the clip range"),
+        (lambda: Ball([0.5], 0.1, clip=(1, 0)), "clip needs low <= high"),
+        (lambda: Ball([0.5], 0.1, clip=(0, np.nan)), "clip needs low <= high"),
+        (lambda: Ball([0.5], 0.1, clip=5), "clip is a pair of numbers"),  # type: ignore[arg-type]
+        (lambda: Box([1, 0], [0, 1]), "the box is empty"),
+        (lambda: Box([0, 0], [1, 1, 1]), "different shapes"),
+        (lambda: Box([-np.inf], [0]), "NaN or infinite"),
+        (lambda: Ball(np.zeros(3), 1).bounds(2), "the center has 3 entries"),
+        (lambda: Ball(np.zeros(2), 1e308), r"reaches beyond 1e\+300"),
+        (lambda: Ball(np.full(2, 1.7e308), 1.7e308), r"reaches beyond 1e\+300"),
+        (lambda: Ball(np.full(2, -1.7e308), 0), r"reaches beyond 1e\+300"),
+        (lambda: Ball(np.zeros(2), 1e308, clip=(0, np.inf)), r"reaches beyond 1e\+300"),
+        (lambda: Box([0, 0], [1, 1e301]), r"reaches beyond 1e\+300"),
+        (lambda: Boxes(()), "one Box or more"),
+        (lambda: Boxes((Box(0, 1), Ball(0, 1))), "one Box or more"),  # type: ignore[arg-type]
+        (lambda: Boxes((Box(0, 1), Box(2, 3))).bounds(1), "about one box"),
     ],
 )
-def test_bad_domains(make: Callable[[], object]) -> None:
-    with pytest.raises(LipoptError):
+def test_bad_domains(make: Callable[[], object], message: str) -> None:
+    with pytest.raises(LipoptError, match=message):
         make()
 
 
@@ -116,12 +116,14 @@ def test_files(tmp_path: Path) -> None:
         np.testing.assert_array_equal(read_box(tmp_path / name).bounds(2), [[0, 0], [1, 1]])
     (tmp_path / "bad.csv").write_text("a,b\n")
     (tmp_path / "empty.csv").write_text(" \n")
-    for read, name in (
-        (read_array, "none.npy"),
-        (read_array, "bad.csv"),
-        (read_array, "empty.csv"),
-        (read_box, "c.csv"),
-        (read_box, "none.npz"),
-    ):
-        with pytest.raises(LipoptError):
-            read(tmp_path / name)
+    for name, message in {
+        "none.npy": "No such file",
+        "bad.csv": "could not convert string 'a'",
+        "empty.csv": "it is empty",
+    }.items():
+        with pytest.raises(LipoptError, match=rf"{name}: .*{message}"):
+            read_array(tmp_path / name)
+    with pytest.raises(LipoptError, match=r"c\.csv must hold two rows"):
+        read_box(tmp_path / "c.csv")
+    with pytest.raises(LipoptError, match=r"none\.npz must be .* 'lower' and 'upper'"):
+        read_box(tmp_path / "none.npz")

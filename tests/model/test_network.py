@@ -1,8 +1,10 @@
 """Networks from plain weights; files; what is refused."""
 
 import hashlib
+from collections.abc import Callable
 from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -68,11 +70,6 @@ def test_npz_and_mat(tmp_path: Path) -> None:
         )
 
 
-def corrupt(path: Path, content: bytes) -> Path:
-    path.write_bytes(content)
-    return path
-
-
 def test_every_tensor_of_a_file_is_used(tmp_path: Path) -> None:
     lipopt.load(W).save(tmp_path / "n.safetensors")
     with safe_open(tmp_path / "n.safetensors", framework="np") as file:
@@ -82,64 +79,105 @@ def test_every_tensor_of_a_file_is_used(tmp_path: Path) -> None:
         lipopt.load(tmp_path / "n.safetensors")
 
 
-def test_bad_sources(tmp_path: Path) -> None:
+BAD_FILES: dict[str, tuple[Callable[[bytes], bytes], str]] = {
+    "a.npz": (lambda good: b"nonsense", "no zip archive"),
+    "a.mat": (lambda good: b"nonsense", r"not a readable \.mat file"),
+    "a.pt": (lambda good: b"", "runs code when loaded"),
+    "a.txt": (lambda good: b"", "unknown file type"),
+    "a.safetensors": (lambda good: good[:-5], "not a valid network file"),
+    "b.safetensors": (lambda good: good[:20], "not a valid network file"),
+    "c.safetensors": (lambda good: good.replace(b"affine", b"affixe"), "unknown kind, 'affixe'"),
+    "d.safetensors": (
+        lambda good: good.replace(b"network-1", b"network-9"),
+        "the format of its graph is not lipopt-network-1",
+    ),
+    "e.safetensors": (
+        lambda good: good.replace(b'"1.bias"', b'"8.bias"'),
+        r"no tensor '1\.bias'",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", BAD_FILES)
+def test_bad_files(tmp_path: Path, name: str) -> None:
+    lipopt.load(W).save(tmp_path / "good.safetensors")
+    content, message = BAD_FILES[name]
+    (tmp_path / name).write_bytes(content((tmp_path / "good.safetensors").read_bytes()))
+    with pytest.raises(LipoptError, match=message):
+        lipopt.load(tmp_path / name)
+
+
+def test_files_of_other_things(tmp_path: Path) -> None:
+    with pytest.raises(LipoptError, match="no such file"):
+        lipopt.load(tmp_path / "missing.onnx")
     np.savez(tmp_path / "names.npz", A=W[0])
+    with pytest.raises(LipoptError, match=r"it holds \['A'\]"):
+        lipopt.load(tmp_path / "names.npz")
     np.savez(tmp_path / "gap.npz", W0=W[0], W2=W[1])
+    with pytest.raises(LipoptError, match=r"it holds \['W0', 'W2'\]"):
+        lipopt.load(tmp_path / "gap.npz")
     scipy.io.savemat(tmp_path / "other.mat", {"x": 1})
-    good = tmp_path / "good.safetensors"
-    lipopt.load(W).save(good)
-    data = good.read_bytes()
-    bad = [
-        tmp_path / "missing.onnx",
-        tmp_path / "names.npz",
-        tmp_path / "gap.npz",
-        tmp_path / "other.mat",
-        corrupt(tmp_path / "a.npz", b"nonsense"),
-        corrupt(tmp_path / "a.mat", b"nonsense"),
-        corrupt(tmp_path / "a.pt", b""),
-        corrupt(tmp_path / "a.txt", b""),
-        corrupt(tmp_path / "a.safetensors", data[:-5]),
-        corrupt(tmp_path / "b.safetensors", data[:20]),
-        corrupt(tmp_path / "c.safetensors", data.replace(b"affine", b"affixe")),
-        corrupt(tmp_path / "d.safetensors", data.replace(b"network-1", b"network-9")),
-        corrupt(tmp_path / "e.safetensors", data.replace(b'"1.bias"', b'"8.bias"')),
-        [],
-        [W[0], W[0]],
-        [np.array([[np.nan, 1.0]])],
-        [np.array([[np.inf, 1.0]])],
-        [np.zeros((0, 2))],
-        [np.array(["a"])],
-        [np.ones(3)],
-        [np.ones((2, 2)) * 1j],
-        42,
-    ]
-    for source in bad:
-        with pytest.raises(LipoptError):
-            lipopt.load(source)
-    for options in (
-        {"biases": [None]},
-        {"biases": [[1], [1]]},
-        {"activation": "nope"},
-        {"input_shape": (2,)},
-    ):
-        with pytest.raises(LipoptError):
-            lipopt.load(W, **options)
+    with pytest.raises(LipoptError, match="no cell array 'weights'"):
+        lipopt.load(tmp_path / "other.mat")
 
 
-def test_shapes_of_inputs() -> None:
-    network = lipopt.load([np.arange(12.0).reshape(3, 4)])
-    for shape, expected in (
+@pytest.mark.parametrize(
+    ("source", "message"),
+    [
+        ([], "the list of weight matrices is empty"),
+        ([W[0], W[0]], "matrices 0 and 1 do not fit"),
+        ([np.array([[np.nan, 1.0]])], "NaN or infinite"),
+        ([np.array([[np.inf, 1.0]])], "NaN or infinite"),
+        ([np.zeros((0, 2))], "node 1 of the network is empty"),
+        ([np.array(["a"])], "matrix of real numbers, got .* type <U1"),
+        ([np.ones(3)], r"matrix of real numbers, got shape \(3,\)"),
+        ([np.ones((2, 2)) * 1j], "matrix of real numbers, got .* type complex128"),
+        (42, "cannot read a network from int"),
+    ],
+)
+def test_bad_matrices(source: object, message: str) -> None:
+    with pytest.raises(LipoptError, match=message):
+        lipopt.load(source)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"biases": [None]}, "2 weight matrices but 1 biases"),
+        ({"biases": [[1], [1]]}, "bias 0 has 1 entries"),
+        ({"activation": "nope"}, "unknown activation 'nope'"),
+        ({"input_shape": (2,)}, "input_shape does not go with a list"),
+    ],
+)
+def test_bad_options(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(LipoptError, match=message):
+        lipopt.load(W, **options)
+
+
+@pytest.mark.parametrize(
+    ("shape", "expected"),
+    [
         ((4,), (3,)),
         ((2, 2), (3,)),
         ((1, 4), (1, 3)),
         ((5, 4), (5, 3)),
         ((5, 2, 2), (5, 3)),
         ((5, 1, 4), (5, 3)),
-    ):
-        assert network(np.ones(shape)).shape == expected
-    for wrong in ((4, 2), (8,), (5,), (), (2, 3)):
-        with pytest.raises(LipoptError, match="do not fit"):
-            network(np.ones(wrong))
+    ],
+)
+def test_shapes_of_inputs(shape: tuple[int, ...], expected: tuple[int, ...]) -> None:
+    network = lipopt.load([np.arange(12.0).reshape(3, 4)])
+    assert network(np.ones(shape)).shape == expected
+
+
+@pytest.mark.parametrize("shape", [(4, 2), (8,), (5,), (), (2, 3)])
+def test_wrong_shapes_of_inputs(shape: tuple[int, ...]) -> None:
+    network = lipopt.load([np.arange(12.0).reshape(3, 4)])
+    with pytest.raises(LipoptError, match="do not fit"):
+        network(np.ones(shape))
+
+
+def test_shapes_of_one_input() -> None:
     one = lipopt.load([np.ones((2, 1))])
     assert [one(np.ones(shape)).shape for shape in ((), (1,), (5,), (5, 1))] == [
         (2,),

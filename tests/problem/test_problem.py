@@ -149,22 +149,21 @@ def test_weights_at_the_ends_of_float64(norm: NormName, method: str) -> None:
 
 @pytest.mark.parametrize("norm", NORMS)
 @pytest.mark.parametrize("method", ["auto", "path-sum", "sdp", "product"])
-def test_products_that_vanish_on_the_way_are_paid_for(norm: NormName, method: str) -> None:
+@pytest.mark.parametrize(
+    "exponents",
+    [[-600, -600, 1000], [-200, -900, 500], [-300, -400, -400], [-537, -538, 100, 100]],
+    ids=str,
+)
+def test_products_that_vanish_on_the_way_are_paid_for(
+    norm: NormName, method: str, exponents: list[int]
+) -> None:
     """Powers of two in diagonal matrices, whose products are exact unless they underflow; a later matrix makes them large."""
-    for exponents in (
-        [-600, -600, 1000],
-        [-200, -900, 500],
-        [-300, -400, -400],
-        [-537, -538, 100, 100],
-    ):
-        builder = Builder()
-        x = builder.input((1, 5))
-        for exponent in exponents:
-            x = builder.linear("diagonal", x, 2.0**exponent * np.eye(5), np.zeros(5))
-        result = lipopt.bound(
-            builder.network(x), norm=norm, output="all", method=method, samples=10
-        )
-        assert Fraction(result.upper) >= Fraction(2) ** sum(exponents)
+    builder = Builder()
+    x = builder.input((1, 5))
+    for exponent in exponents:
+        x = builder.linear("diagonal", x, 2.0**exponent * np.eye(5), np.zeros(5))
+    result = lipopt.bound(builder.network(x), norm=norm, output="all", method=method, samples=10)
+    assert Fraction(result.upper) >= Fraction(2) ** sum(exponents)
 
 
 def test_slopes_that_vanish_on_the_way_are_paid_for() -> None:
@@ -222,31 +221,37 @@ def test_positive_semidefinite_is_proved_or_not() -> None:
     assert not is_positive_semidefinite(np.full((2, 2), np.nan))
 
 
-def test_bad_questions() -> None:
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"norm": "l3"}, "unknown norm 'l3'"),
+        ({"output": 2}, "output 2 is out of range"),
+        ({"output": -1}, "output -1 is out of range"),
+        ({"output": "some"}, "a whole number or 'all', got 'some'"),
+        ({"output": True}, "a whole number or 'all', got True"),
+        ({"margin": (0, 0)}, "two different outputs"),
+        ({"margin": (0, 5)}, "output 5 is out of range"),
+        ({"margin": (0, 1), "output": 1}, "an output or for a margin"),
+        ({"seed": "q"}, "the seed must be .* got 'q'"),
+        ({"samples": 1.5}, "the number of samples must be .* got 1.5"),
+        ({"time_limit": "a"}, "the time limit must be .* got 'a'"),
+        ({"domain": "box"}, "the domain is a Ball, a Box, Boxes or None, got str"),
+        ({"time_limit": 0}, "the time limit must be .* got 0"),
+        ({"time_limit": -1.0}, "the time limit must be .* got -1.0"),
+        ({"time_limit": float("nan")}, "the time limit must be .* got nan"),
+        ({"samples": 0}, "the number of samples must be .* got 0"),
+        ({"method": "nope"}, "unknown method 'nope'"),
+        ({"method": "path-sum-3"}, "method 'path-sum' takes no number"),
+        ({"method": 3}, "a method is a name or a settings object, got 3"),
+    ],
+)
+def test_bad_questions(options: dict[str, Any], message: str) -> None:
     network = lipopt.load([np.ones((2, 2))])
-    for options in (
-        {"norm": "l3"},
-        {"output": 2},
-        {"output": -1},
-        {"output": "some"},
-        {"output": True},
-        {"margin": (0, 0)},
-        {"margin": (0, 5)},
-        {"margin": (0, 1), "output": 1},
-        {"seed": "q"},
-        {"samples": 1.5},
-        {"time_limit": "a"},
-        {"domain": "box"},
-        {"time_limit": 0},
-        {"time_limit": -1.0},
-        {"time_limit": float("nan")},
-        {"samples": 0},
-        {"method": "nope"},
-        {"method": "path-sum-3"},
-        {"method": 3},
-    ):
-        with pytest.raises(lipopt.LipoptError):
-            lipopt.bound(network, **options)
+    with pytest.raises(lipopt.LipoptError, match=message):
+        lipopt.bound(network, **options)
+
+
+def test_methods_are_found_by_name() -> None:
     assert find_method("path-sum").name == "path-sum"
 
 

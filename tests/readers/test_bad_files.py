@@ -201,6 +201,6 @@ def test_balls_that_overflow(run, center: float, radius: str, tmp_path: Path) ->
     ):
         code, out, err = run(*arguments)
         assert (code, out) == (2, ""), arguments
-        assert "reaches beyond 1e+300" in err
+        assert "reaches beyond 1e+300" in err, arguments
         assert err.count("\n") == 1
     assert not (tmp_path / "r.jsonl").exists()

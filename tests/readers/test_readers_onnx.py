@@ -282,15 +282,18 @@ def test_chain(name: str) -> None:
     agrees(model(CHAINS[name], (1, 4), CONSTANTS), (1, 4))
 
 
-def test_gates_become_one_activation() -> None:
-    for name, kind in (
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [
         ("silu", "silu"),
         ("mish", "mish"),
         ("gelu", "gelu"),
         ("hard swish of clip", "hard_swish"),
-    ):
-        network = network_from_model(model(CHAINS[name], (1, 4), CONSTANTS))
-        assert [n.kind for n in network.nodes if hasattr(n, "kind")] == [kind]
+    ],
+)
+def test_gates_become_one_activation(name: str, kind: str) -> None:
+    network = network_from_model(model(CHAINS[name], (1, 4), CONSTANTS))
+    assert [n.kind for n in network.nodes if hasattr(n, "kind")] == [kind]
 
 
 @pytest.mark.parametrize("opset", [8, 13, 17, 21])

@@ -170,12 +170,12 @@ def test_tensors_stand_for_arrays() -> None:
     )
 
 
-def test_options_of_other_sources_are_refused() -> None:
-    for options in ({"activation": "tanh"}, {"biases": [None]}):
-        with pytest.raises(LipoptError, match="does not go with a Linear"):
-            lipopt.load(nn.Linear(2, 2), **options)
-        with pytest.raises(LipoptError, match="does not go with a Network"):
-            lipopt.load(lipopt.load(nn.Linear(2, 2)), **options)
+@pytest.mark.parametrize("options", [{"activation": "tanh"}, {"biases": [None]}])
+def test_options_of_other_sources_are_refused(options: dict[str, Any]) -> None:
+    with pytest.raises(LipoptError, match="does not go with a Linear"):
+        lipopt.load(nn.Linear(2, 2), **options)
+    with pytest.raises(LipoptError, match="does not go with a Network"):
+        lipopt.load(lipopt.load(nn.Linear(2, 2)), **options)
 
 
 class TwoInputs(nn.Module):

@@ -290,6 +290,6 @@ def test_unions_on_the_command_line(run, network, tmp_path: Path) -> None:
         ("report", *question, *page),
     ):
         code, out, err = run(*arguments)
-        assert (code, out) == (2, "")
-        assert "one box" in err
+        assert (code, out) == (2, ""), arguments
+        assert "one box" in err, arguments
         assert err.count("\n") == 1

@@ -8,6 +8,7 @@ import subprocess
 import xml.etree.ElementTree as ET
 from hashlib import sha256
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -66,14 +67,15 @@ def test_names_and_their_escapes(network: lipopt.Network) -> None:
     assert {"<height>", "a & b", "c", "d"} <= set(svg_texts(page))
 
 
-def test_other_norms_and_all_outputs_fall_back_to_path_sums(network: lipopt.Network) -> None:
-    for question in (
-        {"norm": "l2"},
-        {"norm": "l1"},
-        {"output": "all"},
-        {"margin": (0, 1), "norm": "l2"},
-    ):
-        assert "products of weights" in report(network, samples=50, **question).html
+@pytest.mark.parametrize(
+    "question",
+    [{"norm": "l2"}, {"norm": "l1"}, {"output": "all"}, {"margin": (0, 1), "norm": "l2"}],
+    ids=str,
+)
+def test_other_norms_and_all_outputs_fall_back_to_path_sums(
+    network: lipopt.Network, question: dict[str, Any]
+) -> None:
+    assert "products of weights" in report(network, samples=50, **question).html
 
 
 def test_certificate_is_named_by_its_hash(network: lipopt.Network) -> None:

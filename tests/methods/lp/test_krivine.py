@@ -314,10 +314,17 @@ class TestBadInput:
         with pytest.raises(LipoptError, match="use 3"):
             value(problem_of(random_network([3, 3, 3, 1])), 2)
 
-    def test_settings(self):
-        for bad in ({"degree": 0}, {"pattern": "star"}, {"solver": "magic"}):
-            with pytest.raises(LipoptError):
-                LiPopt(**bad)
+    @pytest.mark.parametrize(
+        ("settings", "message"),
+        [
+            ({"degree": 0}, "the degree must be at least 1"),
+            ({"pattern": "star"}, "unknown pattern 'star'"),
+            ({"solver": "magic"}, "unknown solver 'magic'"),
+        ],
+    )
+    def test_settings(self, settings, message):
+        with pytest.raises(LipoptError, match=message):
+            LiPopt(**settings)
 
     def test_time_that_is_over(self):
         problem = problem_of(random_network([20, 20, 1], 5))
