@@ -19,7 +19,7 @@ from pathlib import Path
 import numpy as np
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "tests" / "support"))
-from lp_networks import problem_of, random_network
+from networks import problem_of, random_network
 
 from lipopt.examples import example
 from lipopt.methods.lp.krivine import Family, certified_bound

@@ -19,7 +19,7 @@ import scipy.sparse as sp
 from scipy.optimize import linprog
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "tests" / "support"))
-from lp_networks import problem_of, random_network
+from networks import problem_of, random_network
 
 from lipopt.lower.pop import enumerate_pop
 

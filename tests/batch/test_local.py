@@ -1,6 +1,6 @@
 import numpy as np
 import pytest
-from random_problems import gaussian_weights
+from networks import gaussian_weights
 
 from lipopt import LipoptError, certified_radius, load
 

@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from lipcheck_files import verdict
-from strategies import ARCHITECTURES, Question, make_network, questions
+from networks import ARCHITECTURES, make_network
+from strategies import Question, questions
 
 import lipcheck.certificate
 import lipcheck.network

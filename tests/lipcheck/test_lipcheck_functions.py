@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from strategies import PARAMETERS
+from networks import PARAMETERS
 
 from lipcheck.elementary import exp, log1p, normal, root
 from lipcheck.functions import KINDS, offset_above, offset_below, slope_range

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from strategies import ARCHITECTURES, SEEDS, make_network
+from networks import ARCHITECTURES, make_network
+from strategies import SEEDS
 
 from lipcheck.exact import Matrix
 from lipcheck.intervals import Bounds, LineSlopes, node_bounds, slope_ranges

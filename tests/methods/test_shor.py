@@ -1,6 +1,6 @@
 import numpy as np
 import pytest
-from random_problems import gaussian_weights, random_problem
+from networks import gaussian_weights, random_problem
 
 from lipopt import LipoptError, bound
 from lipopt.lower.pop import enumerate_pop

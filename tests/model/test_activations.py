@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from strategies import PARAMETERS
+from networks import PARAMETERS
 
 from lipopt.errors import LipoptError
 from lipopt.model import activations

@@ -11,7 +11,7 @@ import pytest
 import scipy.sparse as sp
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
-from lp_networks import problem_of, random_network, tiny_problem
+from networks import problem_of, random_network, tiny_problem
 
 import lipopt
 from lipopt.errors import LipoptError

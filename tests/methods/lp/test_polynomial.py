@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
-from lp_networks import problem_of, random_network, slopes_at, tiny_problem
+from networks import problem_of, random_network, slopes_at, tiny_problem
 
 from lipopt.errors import LipoptError
 from lipopt.methods.lp.polynomial import count_terms, norm_gradient, sources

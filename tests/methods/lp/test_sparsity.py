@@ -10,7 +10,7 @@ import pytest
 import scipy.sparse as sp
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from lp_networks import problem_of, random_network, tiny_problem
+from networks import problem_of, random_network, tiny_problem
 
 from lipopt.errors import LipoptError
 from lipopt.methods.lp import sparsity

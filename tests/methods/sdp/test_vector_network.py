@@ -7,8 +7,7 @@ import pytest
 import scipy.sparse as sp
 from conic import shor_value
 from exact import is_exactly_semidefinite
-from random_problems import SLOPES, gaussian_weights, random_problem
-from strategies import make_network
+from networks import SLOPES, gaussian_weights, make_network, random_problem
 
 from lipopt import Ball, Box, LipoptError, bound, load
 from lipopt.lower.pop import enumerate_pop, free_neurons
