@@ -505,8 +505,8 @@ def test_a_torn_end_is_repaired(network, points, tmp_path: Path) -> None:
         path.write_bytes(whole[:cut])
         assert (
             timeless(local_bounds(network, points[:3], path=path, resume=True, **question)) == rows
-        )
-        assert lines(path) == len(rows) + 1
+        ), cut
+        assert lines(path) == len(rows) + 1, cut
     for damaged in (
         whole.replace(b'"point": ', b'"pint": ', 1),
         b"".join(whole.splitlines(True)[k] for k in (0, 1, 3, 4, 5, 6)),
@@ -824,7 +824,8 @@ def test_reading(tmp_path: Path, network) -> None:
     (tmp_path / "x-idx3-ubyte").write_bytes(idx)
     (tmp_path / "x-idx3-ubyte.gz").write_bytes(gzip.compress(idx))
     for name in ("x.npy", "one.npz", "two.npz", "x.csv", "x-idx3-ubyte", "x-idx3-ubyte.gz"):
-        np.testing.assert_array_equal(check_points(network, read_points(tmp_path / name)), x)
+        found = check_points(network, read_points(tmp_path / name))
+        np.testing.assert_array_equal(found, x, err_msg=name)
     assert read_labels(tmp_path / "two.npz").tolist() == [1, 2]
     np.savez(tmp_path / "bad.npz", a=x, b=x)
     (tmp_path / "torn-idx").write_bytes(idx[:-1])

@@ -203,13 +203,21 @@ def test_disjunctions_that_multiply_to_too_much(read) -> None:
         read(names + either)
 
 
-def test_files_that_cannot_be_read(tmp_path: Path) -> None:
-    (tmp_path / "a.vnnlib").write_bytes(b"\xff\xfe")
-    (tmp_path / "b.vnnlib.gz").write_bytes(b"nonsense")
-    (tmp_path / "c.vnnlib.gz").write_bytes(gzip.compress(b"text" * 100)[:-20] + bytes(20))
-    for name in ("a.vnnlib", "b.vnnlib.gz", "c.vnnlib.gz", "missing.vnnlib"):
-        with pytest.raises(LipoptError, match="cannot be read"):
-            read_vnnlib(tmp_path / name)
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("a.vnnlib", b"\xff\xfe"),
+        ("b.vnnlib.gz", b"nonsense"),
+        ("c.vnnlib.gz", gzip.compress(b"text" * 100)[:-20] + bytes(20)),
+        ("missing.vnnlib", None),
+    ],
+    ids=["no text", "no archive", "a damaged archive", "no file"],
+)
+def test_files_that_cannot_be_read(tmp_path: Path, name: str, content: bytes | None) -> None:
+    if content is not None:
+        (tmp_path / name).write_bytes(content)
+    with pytest.raises(LipoptError, match=f"{name}: cannot be read"):
+        read_vnnlib(tmp_path / name)
 
 
 @pytest.fixture
@@ -223,24 +231,26 @@ def network() -> lipopt.Network:
 UNION = Boxes((Box([-0.1, -0.1], [0.1, 0.1]), Box([0.5, 0.5], [0.9, 0.8]), Box([-2, -2], [-1, -1])))
 
 
-def test_a_bound_over_a_union_is_the_largest_over_its_boxes(network) -> None:
-    cases: list[dict[str, Any]] = [
-        {},
-        {"norm": "l2", "output": "all"},
-        {"method": "path-sum", "time_limit": 30},
-    ]
-    for options in cases:
-        each = [lipopt.bound(network, domain=box, samples=50, **options) for box in UNION.boxes]
-        whole = lipopt.bound(network, domain=UNION, samples=50, **options)
-        decided = int(np.argmax([r.upper for r in each]))
-        assert whole.upper == each[decided].upper
-        assert whole.lower == max(r.lower for r in each)
-        assert whole.pop_lower is not None
-        assert whole.pop_lower == max(r.pop_lower for r in each if r.pop_lower is not None)
-        assert whole.lower <= whole.pop_lower <= whole.upper
-        assert (whole.details["box"], whole.details["boxes"]) == (decided, 3)
-        assert whole.domain == "union of 3 boxes"
-        json.loads(whole.to_json())
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"norm": "l2", "output": "all"}, {"method": "path-sum", "time_limit": 30}],
+    ids=str,
+)
+def test_a_bound_over_a_union_is_the_largest_over_its_boxes(
+    network, options: dict[str, Any]
+) -> None:
+    each = [lipopt.bound(network, domain=box, samples=50, **options) for box in UNION.boxes]
+    whole = lipopt.bound(network, domain=UNION, samples=50, **options)
+    decided = int(np.argmax([r.upper for r in each]))
+    assert whole.upper == each[decided].upper
+    assert whole.lower == max(r.lower for r in each)
+    assert whole.pop_lower is not None
+    assert all(r.pop_lower is not None for r in each)
+    assert whole.pop_lower == max(r.pop_lower for r in each if r.pop_lower is not None)
+    assert whole.lower <= whole.pop_lower <= whole.upper
+    assert (whole.details["box"], whole.details["boxes"]) == (decided, 3)
+    assert whole.domain == "union of 3 boxes"
+    json.loads(whole.to_json())
 
 
 def test_methods_and_lower_bounds_over_a_union(network) -> None:
@@ -279,8 +289,8 @@ def test_unions_on_the_command_line(run, network, tmp_path: Path) -> None:
     question = (str(tmp_path / "n.safetensors"), "--vnnlib", str(tmp_path / "p.vnnlib"))
     for command in ("bound", "compare", "lower"):
         code, out, err = run(command, *question)
-        assert (code, err) == (0, "")
-        assert "union of 2 boxes" in out
+        assert (code, err) == (0, ""), command
+        assert "union of 2 boxes" in out, command
     assert json.loads(run("bound", *question, "--json")[1])["details"]["box"] in (0, 1)
     certificate = ("--certificate", str(tmp_path / "c.cert"))
     page = ("--out", str(tmp_path / "r.html"))
