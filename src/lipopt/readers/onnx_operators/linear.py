@@ -1,115 +1,26 @@
-"""What every ONNX operator does, in the words of the Builder: a table from operator to handler."""
+"""ONNX operators that are linear."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from math import prod
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 import onnx
 from onnx import TensorProto, helper
 from onnx.reference import ReferenceEvaluator
 
-from ..errors import LipoptError
-from ..numerics.arrays import Array
-from . import gates
-from .builder import INTERPOLATED, Builder
-from .views import View, places_along, same_pads
-
-Value: TypeAlias = View | Array | None
-Handler: TypeAlias = Callable[["Step"], View | Array | Sequence[View]]
-
-HANDLERS: dict[str, Handler] = {}
-
-# Operators that are refused for a reason worth saying.
-REFUSED = {
-    "Softmax": "a softmax is not supported; bound the logits before it (logits=True, --logits)",
-    "LogSoftmax": "a softmax is not supported; bound the logits before it (logits=True, --logits)",
-    "ThresholdedRelu": "it jumps, so the network is not Lipschitz",
-    "Hardmax": "it jumps, so the network is not Lipschitz",
-    "ArgMax": "it jumps, so the network is not Lipschitz; cut the graph before it (output=NAME)",
-    "Sign": "it jumps, so the network is not Lipschitz",
-    "Floor": "it jumps, so the network is not Lipschitz",
-    "Ceil": "it jumps, so the network is not Lipschitz",
-    "Round": "it jumps, so the network is not Lipschitz",
-    "Attention": "attention multiplies tensors that depend on the input",
-    "MultiHeadAttention": "attention multiplies tensors that depend on the input",
-    "Loop": "loops are not supported; export the model with its loops unrolled",
-    "Scan": "loops are not supported; export the model with its loops unrolled",
-}
-TWO_TENSORS = (
-    "it multiplies two tensors that depend on the input (attention?), which is not supported"
-)
-FLOATS = (TensorProto.FLOAT, TensorProto.DOUBLE)
+from ...errors import LipoptError
+from ...numerics.arrays import Array
+from .. import gates
+from ..builder import INTERPOLATED
+from ..views import View, same_pads
+from .table import TWO_TENSORS, Step, Value, handles
 
 
-@dataclass(frozen=True, eq=False)
-class Step:
-    """One node of the ONNX graph at work: its inputs as views or constants, and the builder."""
-
-    node: onnx.NodeProto
-    inputs: Sequence[Value]
-    builder: Builder
-    opset: int
-
-    @property
-    def name(self) -> str:
-        return self.node.name or self.node.output[0]
-
-    @property
-    def operator(self) -> str:
-        return self.node.op_type
-
-    @cached_property
-    def attributes(self) -> dict[str, Any]:
-        return {a.name: helper.get_attribute_value(a) for a in self.node.attribute}
-
-    def attribute(self, name: str, default: Any) -> Any:
-        value = self.attributes.get(name, default)
-        return value.decode() if isinstance(value, bytes) else value
-
-    def number(self, name: str, default: float) -> float:
-        """An attribute that is a number; in ONNX all are single precision, defaults too."""
-        return float(np.float32(self.attribute(name, default)))
-
-    def view(self, k: int = 0) -> View:
-        """Input k, which must depend on the network's input."""
-        value = self.inputs[k] if k < len(self.inputs) else None
-        if not isinstance(value, View):
-            raise LipoptError(f"its input {k} must depend on the network's input")
-        return value
-
-    def constant(self, k: int, default: Any = None) -> Any:
-        """Input k, which must be a constant, or the default if it is not there."""
-        value = self.inputs[k] if k < len(self.inputs) else None
-        if isinstance(value, View):
-            raise LipoptError(f"its input {k} ('{self.node.input[k]}') must be a constant")
-        return default if value is None else value
-
-    def integers(self, attribute: str, k: int) -> list[int] | None:
-        """A list of integers: an attribute in old opsets, an input in newer ones."""
-        value = self.attributes.get(attribute)
-        if value is None:
-            value = self.constant(k)
-        return None if value is None else [int(v) for v in np.asarray(value).reshape(-1)]
-
-
-def _handles(*names: str) -> Callable[[Handler], Handler]:
-    def add(handler: Handler) -> Handler:
-        for name in names:
-            HANDLERS[name] = handler
-        return handler
-
-    return add
-
-
-# ---- linear maps
-
-
-@_handles("Gemm")
+@handles("Gemm")
 def _gemm(step: Step) -> View:
     a = _turned(step.inputs[0], step.attribute("transA", 0))
     b = _turned(step.inputs[1], step.attribute("transB", 0))
@@ -150,7 +61,7 @@ def _gemm_product(step: Step, a: Value, b: Value, alpha: float) -> View:
     return step.builder.left_matmul(step.name, weight, b)
 
 
-@_handles("MatMul")
+@handles("MatMul")
 def _matmul(step: Step) -> View:
     a, b = step.inputs
     if isinstance(a, View) and isinstance(b, View):
@@ -160,7 +71,7 @@ def _matmul(step: Step) -> View:
     return step.builder.left_matmul(step.name, np.asarray(a), step.view(1))
 
 
-@_handles("Einsum")
+@handles("Einsum")
 def _einsum(step: Step) -> View:
     """One tensor and at most one constant: letters of both are contracted or stacked."""
     equation = step.attribute("equation", "").replace(" ", "")
@@ -205,7 +116,7 @@ def _einsum(step: Step) -> View:
     return full.moved(lambda i: np.transpose(i, [letters_out.index(c) for c in result]))
 
 
-@_handles("Add", "Sub", "Sum")
+@handles("Add", "Sub", "Sum")
 def _sum(step: Step) -> View:
     other = -1.0 if step.operator == "Sub" else 1.0
     signs = [1.0] + [other] * (len(step.inputs) - 1)
@@ -213,7 +124,7 @@ def _sum(step: Step) -> View:
     return step.builder.total(step.name, parts, signs)
 
 
-@_handles("Mean")
+@handles("Mean")
 def _mean(step: Step) -> View:
     count = len(step.inputs)
     parts = [x if isinstance(x, View) else np.asarray(x) for x in step.inputs]
@@ -221,7 +132,7 @@ def _mean(step: Step) -> View:
     return step.builder.scale_shift(step.name, total, 1.0 / count, 0.0)
 
 
-@_handles("Mul")
+@handles("Mul")
 def _mul(step: Step) -> View:
     a, b = step.inputs
     if isinstance(a, View) and isinstance(b, View):
@@ -231,7 +142,7 @@ def _mul(step: Step) -> View:
     return step.builder.scale_shift(step.name, step.view(1), np.asarray(a), 0.0)
 
 
-@_handles("Div")
+@handles("Div")
 def _div(step: Step) -> View:
     a, b = step.inputs
     if not isinstance(b, View):
@@ -241,17 +152,17 @@ def _div(step: Step) -> View:
     raise LipoptError("it divides by a tensor that depends on the input, which is not supported")
 
 
-@_handles("Log")
+@handles("Log")
 def _log(step: Step) -> View:
     return gates.log(step.builder, step.name, step.view())
 
 
-@_handles("Neg")
+@handles("Neg")
 def _neg(step: Step) -> View:
     return step.builder.scale_shift(step.name, step.view(), -1.0, 0.0)
 
 
-@_handles("BatchNormalization")
+@handles("BatchNormalization")
 def _batch_normalization(step: Step) -> View:
     old_training = step.opset < 7 and not step.attribute("is_test", 0)
     if step.attribute("training_mode", 0) or old_training:
@@ -311,7 +222,7 @@ def _check_same_pool(space: Sequence[int], window: _Window) -> None:
             )
 
 
-@_handles("Conv")
+@handles("Conv")
 def _conv(step: Step) -> View:
     x = step.view()
     weight = np.asarray(step.constant(1))
@@ -328,7 +239,7 @@ def _conv(step: Step) -> View:
     )
 
 
-@_handles("ConvTranspose")
+@handles("ConvTranspose")
 def _conv_transpose(step: Step) -> View:
     x = step.view()
     weight = np.asarray(step.constant(1))
@@ -372,7 +283,7 @@ def _conv_transpose(step: Step) -> View:
     )
 
 
-@_handles("AveragePool")
+@handles("AveragePool")
 def _average_pool(step: Step) -> View:
     x = step.view()
     window = _window(step, step.attribute("kernel_shape", []))
@@ -388,7 +299,7 @@ def _average_pool(step: Step) -> View:
     )
 
 
-@_handles("MaxPool")
+@handles("MaxPool")
 def _max_pool(step: Step) -> View:
     x = step.view()
     window = _window(step, step.attribute("kernel_shape", []))
@@ -399,7 +310,7 @@ def _max_pool(step: Step) -> View:
     )
 
 
-@_handles("GlobalAveragePool", "GlobalMaxPool")
+@handles("GlobalAveragePool", "GlobalMaxPool")
 def _global_pool(step: Step) -> View:
     x = step.view()
     space = range(2, len(x.shape))
@@ -407,7 +318,7 @@ def _global_pool(step: Step) -> View:
     return step.builder.reduce(step.name, x, space, True, how)  # type: ignore[arg-type]
 
 
-@_handles("ReduceMean", "ReduceSum", "ReduceMax", "ReduceMin", "ReduceL1")
+@handles("ReduceMean", "ReduceSum", "ReduceMax", "ReduceMin", "ReduceL1")
 def _reduce(step: Step) -> View:
     x = step.view()
     axes = step.integers("axes", 1)
@@ -424,7 +335,7 @@ def _reduce(step: Step) -> View:
     return step.builder.reduce(step.name, x, axes, keep, how)  # type: ignore[arg-type]
 
 
-@_handles("CumSum")
+@handles("CumSum")
 def _cumulative(step: Step) -> View:
     x = step.view()
     axis = int(np.asarray(step.constant(1)).reshape(()))
@@ -433,7 +344,7 @@ def _cumulative(step: Step) -> View:
     return step.builder.along(step.name, x, axis, weight)
 
 
-@_handles("Resize", "Upsample")
+@handles("Resize", "Upsample")
 def _resize(step: Step) -> View:
     """Resizing is linear along each axis; the weights are what ONNX's own implementation says."""
     x = step.view()
@@ -523,332 +434,3 @@ def evaluate(
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)])
     outputs = ReferenceEvaluator(model).run(None, feeds)
     return [np.asarray(output) for output in outputs]
-
-
-# ---- moving entries
-
-
-@_handles("Identity")
-def _identity(step: Step) -> View:
-    return step.view()
-
-
-@_handles("Dropout")
-def _dropout(step: Step) -> View:
-    ratio = step.attributes.get("ratio", step.constant(1, 0.5))
-    old_training = step.opset < 7 and not step.attribute("is_test", 0)
-    training = old_training or bool(np.any(step.constant(2, False)))
-    if training and np.any(np.asarray(ratio) != 0):
-        raise LipoptError("it is random (training mode); export the model in evaluation mode")
-    return step.view()
-
-
-@_handles("Cast", "CastLike")
-def _cast(step: Step) -> View:
-    if step.operator == "Cast" and step.attribute("to", 0) not in FLOATS:
-        raise LipoptError("a cast to anything but float32 or float64 rounds its input; remove it")
-    if step.operator == "CastLike":
-        like = step.inputs[1]
-        if not isinstance(like, View) and np.asarray(like).dtype not in (np.float32, np.float64):
-            raise LipoptError("a cast to anything but float32 or float64 rounds its input")
-    return step.view()
-
-
-@_handles("Shape")
-def _shape(step: Step) -> Array:
-    shape = np.array(step.view().shape, dtype=np.int64)
-    return shape[slice(step.attribute("start", 0), step.attribute("end", None))]
-
-
-@_handles("Size")
-def _size(step: Step) -> Array:
-    return np.array(step.view().size, dtype=np.int64)
-
-
-@_handles("Flatten")
-def _flatten(step: Step) -> View:
-    x = step.view()
-    axis = step.attribute("axis", 1)
-    if axis < 0:
-        axis += len(x.shape)
-    rows = prod(x.shape[:axis])
-    columns = prod(x.shape[axis:])
-    return x.moved(lambda i: i.reshape(rows, columns))
-
-
-@_handles("Reshape")
-def _reshape(step: Step) -> View:
-    x = step.view()
-    shape = step.integers("shape", 1) or []
-    if not step.attribute("allowzero", 0):
-        shape = [x.shape[k] if n == 0 else n for k, n in enumerate(shape)]
-    return x.moved(lambda i: i.reshape(shape))
-
-
-@_handles("Squeeze")
-def _squeeze(step: Step) -> View:
-    axes = step.integers("axes", 1)
-    return step.view().moved(lambda i: np.squeeze(i, None if axes is None else tuple(axes)))
-
-
-@_handles("Unsqueeze")
-def _unsqueeze(step: Step) -> View:
-    axes = tuple(step.integers("axes", 1) or ())
-    return step.view().moved(lambda i: np.expand_dims(i, axes))
-
-
-@_handles("Transpose")
-def _transpose(step: Step) -> View:
-    return step.view().moved(lambda i: np.transpose(i, step.attribute("perm", None)))
-
-
-@_handles("Expand")
-def _expand(step: Step) -> View:
-    shape = tuple(step.integers("shape", 1) or ())
-    return step.view().moved(lambda i: np.broadcast_to(i, np.broadcast_shapes(i.shape, shape)))
-
-
-@_handles("Tile")
-def _tile(step: Step) -> View:
-    repeats = step.integers("repeats", 1) or []
-    return step.view().moved(lambda i: np.tile(i, repeats))
-
-
-@_handles("DepthToSpace")
-def _depth_to_space(step: Step) -> View:
-    x = step.view()
-    batch, channels, height, width = x.shape
-    block = step.attribute("blocksize", 1)
-    depth = channels // block**2
-    if step.attribute("mode", "DCR") == "DCR":
-        split = (batch, block, block, depth, height, width)
-        order = (0, 3, 4, 1, 5, 2)
-    else:
-        split = (batch, depth, block, block, height, width)
-        order = (0, 1, 4, 2, 5, 3)
-    out = (batch, depth, height * block, width * block)
-    return x.moved(lambda i: i.reshape(split).transpose(order).reshape(out))
-
-
-@_handles("SpaceToDepth")
-def _space_to_depth(step: Step) -> View:
-    x = step.view()
-    batch, channels, height, width = x.shape
-    block = step.attribute("blocksize", 1)
-    split = (batch, channels, height // block, block, width // block, block)
-    out = (batch, channels * block**2, height // block, width // block)
-    return x.moved(lambda i: i.reshape(split).transpose(0, 3, 5, 1, 2, 4).reshape(out))
-
-
-@_handles("Trilu")
-def _trilu(step: Step) -> View:
-    x = step.view()
-    k = int(np.asarray(step.constant(1, 0)).reshape(()))
-    keep = np.triu if step.attribute("upper", 1) else np.tril
-    return x.moved(lambda i: np.where(keep(np.ones(i.shape, bool), k), i, -1))
-
-
-@_handles("Pad")
-def _pad(step: Step) -> View:
-    x = step.view()
-    rank = len(x.shape)
-    flat = step.integers("pads", 1)
-    flat = step.integers("paddings", 1) if flat is None else flat
-    value = float(np.asarray(step.attributes.get("value", step.constant(2, 0.0))).reshape(()))
-    axes = step.integers("axes", 3)
-    axes = list(range(rank)) if axes is None else [axis % rank for axis in axes]
-    if flat is None or len(flat) != 2 * len(axes):
-        raise LipoptError(f"pads {flat} are not two numbers for each of {len(axes)} axes")
-    pads = [(0, 0)] * rank
-    for k, axis in enumerate(axes):
-        pads[axis] = (flat[k], flat[len(axes) + k])
-    return step.builder.pad(step.name, x, pads, step.attribute("mode", "constant"), value)
-
-
-@_handles("Concat")
-def _concat(step: Step) -> View:
-    parts = [x if isinstance(x, View) else np.asarray(x) for x in step.inputs]
-    return step.builder.concatenate(step.name, parts, step.attribute("axis", 1))
-
-
-@_handles("Where")
-def _where(step: Step) -> View:
-    condition = np.asarray(step.constant(0), dtype=bool)
-    options = [x if isinstance(x, View) else np.asarray(x) for x in step.inputs[1:]]
-    shape = np.broadcast_shapes(condition.shape, *(option.shape for option in options))
-    which = np.where(np.broadcast_to(condition, shape), 0, 1)
-    return step.builder.choose(step.name, which, options)
-
-
-@_handles("Slice")
-def _slice(step: Step) -> View:
-    x = step.view()
-    starts = step.integers("starts", 1) or []
-    ends = step.integers("ends", 2) or []
-    axes = step.integers("axes", 3)
-    axes = list(range(len(starts))) if axes is None else axes
-    steps = step.integers("steps", 4) or [1] * len(starts)
-    cut = [slice(None)] * len(x.shape)
-    for start, end, axis, stride in zip(starts, ends, axes, steps, strict=True):
-        past_the_front = stride < 0 and end < -x.shape[axis]
-        cut[axis] = slice(start, None if past_the_front else end, stride)
-    return x.moved(lambda i: i[tuple(cut)])
-
-
-@_handles("Split")
-def _split(step: Step) -> list[View]:
-    x = step.view()
-    axis = step.attribute("axis", 0)
-    sizes = step.integers("split", 1)
-    if sizes is None:
-        count = step.attribute("num_outputs", len(step.node.output))
-        width = -(-x.shape[axis] // count)
-        cuts = np.arange(1, count) * width
-    else:
-        cuts = np.cumsum(sizes)[:-1]
-    return [View(x.node, part) for part in np.split(x.index, cuts, axis=axis)]
-
-
-@_handles("Gather")
-def _gather(step: Step) -> View:
-    places = np.asarray(step.constant(1))
-    return step.view().moved(lambda i: np.take(i, places, axis=step.attribute("axis", 0)))
-
-
-@_handles("GatherElements")
-def _gather_elements(step: Step) -> View:
-    places = np.asarray(step.constant(1))
-    move = places_along(step.attribute("axis", 0), places)
-    return step.view().moved(lambda i: i[move])
-
-
-@_handles("GatherND")
-def _gather_nd(step: Step) -> View:
-    """The last axis of the indices holds places along as many axes, after `batch_dims` others."""
-    batch = step.attribute("batch_dims", 0)
-    places = np.asarray(step.constant(1))
-    found = [places[..., k] for k in range(places.shape[-1])]
-    rows = found[0].ndim
-    grid = []
-    for k in range(batch):
-        shape = [-1 if axis == k else 1 for axis in range(rows)]
-        grid.append(np.arange(places.shape[k]).reshape(shape))
-    return step.view().moved(lambda i: i[(*grid, *found)])
-
-
-@_handles("ScatterElements", "Scatter")
-def _scatter_elements(step: Step) -> View:
-    places = np.asarray(step.constant(1))
-    return _scatter(step, places_along(step.attribute("axis", 0), places))
-
-
-@_handles("ScatterND")
-def _scatter_nd(step: Step) -> View:
-    """The last axis of the indices holds places along as many of the first axes."""
-    places = np.asarray(step.constant(1))
-    return _scatter(step, tuple(places[..., k] for k in range(places.shape[-1])))
-
-
-def _scatter(step: Step, move: tuple[Array, ...]) -> View:
-    start, _, new = (x if isinstance(x, View) else np.asarray(x) for x in step.inputs)
-    reduction = step.attribute("reduction", "none")
-    if reduction not in ("none", "add"):
-        raise LipoptError(f"reduction='{reduction}' is not supported; only 'none' and 'add' are")
-    write = step.builder.overwrite if reduction == "none" else step.builder.add_at
-    return write(step.name, start, new, move)
-
-
-@_handles("Compress")
-def _compress(step: Step) -> View:
-    kept = np.flatnonzero(np.asarray(step.constant(1)))
-    return step.view().moved(lambda i: np.take(i, kept, axis=step.attribute("axis", None)))
-
-
-@_handles("ReverseSequence")
-def _reverse_sequence(step: Step) -> View:
-    """The first entries along one axis reversed, as many as are given for each of another axis."""
-    time = step.attribute("time_axis", 0)
-    batch = step.attribute("batch_axis", 1)
-    lengths = np.asarray(step.constant(1))
-
-    def reverse(index: Array) -> Array:
-        result = np.moveaxis(index, (batch, time), (0, 1)).copy()
-        for row, length in zip(result, lengths, strict=True):
-            row[:length] = row[:length][::-1].copy()
-        return np.moveaxis(result, (0, 1), (batch, time))
-
-    return step.view().moved(reverse)
-
-
-# ---- activations
-
-
-def _activation(kind: str, **names: tuple[str, float]) -> Handler:
-    """A handler for an activation whose parameters are attributes with defaults."""
-
-    def handle(step: Step) -> View:
-        parameters = {}
-        for ours, (theirs, default) in names.items():
-            parameters[ours] = step.number(theirs, default)
-        return step.builder.activation(step.name, step.view(), kind, parameters)
-
-    return handle
-
-
-SELU = {
-    "alpha": ("alpha", 1.67326319217681884765625),
-    "gamma": ("gamma", 1.05070102214813232421875),
-}
-HANDLERS["Relu"] = _activation("relu")
-HANDLERS["Abs"] = _activation("abs")
-HANDLERS["LeakyRelu"] = _activation("leaky_relu", alpha=("alpha", 0.01))
-HANDLERS["Elu"] = _activation("elu", alpha=("alpha", 1.0))
-HANDLERS["Selu"] = _activation("selu", **SELU)
-HANDLERS["Celu"] = _activation("celu", alpha=("alpha", 1.0))
-HANDLERS["Softplus"] = _activation("softplus")
-HANDLERS["Softsign"] = _activation("softsign")
-HANDLERS["Sigmoid"] = _activation("sigmoid")
-HANDLERS["Tanh"] = _activation("tanh")
-HANDLERS["Erf"] = _activation("erf")
-HANDLERS["HardSigmoid"] = _activation("hard_sigmoid", alpha=("alpha", 0.2), beta=("beta", 0.5))
-HANDLERS["HardSwish"] = _activation("hard_swish")
-HANDLERS["Mish"] = _activation("mish")
-HANDLERS["Swish"] = _activation("silu", beta=("alpha", 1.0))
-
-
-@_handles("Gelu")
-def _gelu(step: Step) -> View:
-    kind = "gelu_tanh" if step.attribute("approximate", "none") == "tanh" else "gelu"
-    return step.builder.activation(step.name, step.view(), kind)
-
-
-@_handles("PRelu")
-def _prelu(step: Step) -> View:
-    slopes = np.asarray(step.constant(1))
-    return step.builder.activation(step.name, step.view(), "leaky_relu", {"alpha": slopes})
-
-
-@_handles("Shrink")
-def _shrink(step: Step) -> View:
-    width = step.attribute("lambd", 0.5)
-    if step.attribute("bias", 0.0) != width:
-        raise LipoptError("it jumps, so the network is not Lipschitz")
-    return step.builder.soft_shrink(step.name, step.view(), width)
-
-
-@_handles("Clip")
-def _clip(step: Step) -> View:
-    low = step.attributes.get("min", step.constant(1, -np.inf))
-    high = step.attributes.get("max", step.constant(2, np.inf))
-    return step.builder.activation(step.name, step.view(), "clip", {"low": low, "high": high})
-
-
-@_handles("Max", "Min")
-def _max(step: Step) -> View:
-    views = [x for x in step.inputs if isinstance(x, View)]
-    constants = [np.asarray(x) for x in step.inputs if not isinstance(x, View)]
-    others: list[View | Array] = [*views[1:], *constants]
-    result = views[0]
-    for other in others:
-        result = step.builder.larger(step.name, result, other, step.operator == "Max")
-    return result
