@@ -14,7 +14,7 @@ demo: $(VENV)/.core ## bound the networks that ship with lipopt
 test: $(VENV)/.test ## run the tests (PACKAGE=dist/x.whl tests a built wheel)
 	$(BIN)/python -m pytest -n auto
 
-nightly: $(VENV)/.test ## ten thousand mutated certificates
+nightly: $(VENV)/.test ## thousands of random models, ten thousand mutated certificates
 	$(BIN)/python -m pytest -n auto -m nightly
 
 experiments: $(VENV)/.test ## the paper's figures and tables, in the quick form
