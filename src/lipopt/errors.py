@@ -1,5 +1,17 @@
 """The one exception users see: what is wrong, why, and what to do about it."""
 
+from pathlib import Path
+
 
 class LipoptError(ValueError):
-    """Bad input or a request that cannot be met; the command line prints it as one line and exits with code 2."""
+    """Bad input, or a request that cannot be met.
+
+    The command line prints it as one line and exits with code 2."""
+
+
+def require_file(path: Path) -> None:
+    """Raise an error unless there is such a file."""
+    if path.is_dir():
+        raise LipoptError(f"{path} is a folder")
+    if not path.exists():
+        raise LipoptError(f"no such file: {path}")

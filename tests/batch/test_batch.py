@@ -1020,7 +1020,7 @@ ASKED = "--data x.npy --radius 0.1"
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ("--data missing.npy --radius 0.1", "cannot read numbers from missing.npy"),
+        ("--data missing.npy --radius 0.1", "no such file: missing.npy"),
         ("--data narrow.npy --radius 0.1", "the data has shape (16, 5)"),
         ("--data nan.npy --radius 0.1", "point 0 of the data is NaN"),
         ("--data words.npy --radius 0.1", "type <U1"),

@@ -117,7 +117,6 @@ def test_files(tmp_path: Path) -> None:
     (tmp_path / "bad.csv").write_text("a,b\n")
     (tmp_path / "empty.csv").write_text(" \n")
     for name, message in {
-        "none.npy": "No such file",
         "bad.csv": "could not convert string 'a'",
         "empty.csv": "it is empty",
     }.items():
@@ -125,5 +124,5 @@ def test_files(tmp_path: Path) -> None:
             read_array(tmp_path / name)
     with pytest.raises(LipoptError, match=r"c\.csv must hold two rows"):
         read_box(tmp_path / "c.csv")
-    with pytest.raises(LipoptError, match=r"none\.npz must be .* 'lower' and 'upper'"):
+    with pytest.raises(LipoptError, match="no such file"):
         read_box(tmp_path / "none.npz")

@@ -209,15 +209,18 @@ def test_disjunctions_that_multiply_to_too_much(read) -> None:
         ("a.vnnlib", b"\xff\xfe"),
         ("b.vnnlib.gz", b"nonsense"),
         ("c.vnnlib.gz", gzip.compress(b"text" * 100)[:-20] + bytes(20)),
-        ("missing.vnnlib", None),
     ],
-    ids=["no text", "no archive", "a damaged archive", "no file"],
+    ids=["no text", "no archive", "a damaged archive"],
 )
-def test_files_that_cannot_be_read(tmp_path: Path, name: str, content: bytes | None) -> None:
-    if content is not None:
-        (tmp_path / name).write_bytes(content)
+def test_files_that_cannot_be_read(tmp_path: Path, name: str, content: bytes) -> None:
+    (tmp_path / name).write_bytes(content)
     with pytest.raises(LipoptError, match=f"{name}: cannot be read"):
         read_vnnlib(tmp_path / name)
+
+
+def test_a_file_that_is_not_there(tmp_path: Path) -> None:
+    with pytest.raises(LipoptError, match="no such file"):
+        read_vnnlib(tmp_path / "missing.vnnlib")
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ from typing import Any, Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
 
-from ..errors import LipoptError
+from ..errors import LipoptError, require_file
 from ..numerics.arrays import Array, as_array
 
 LARGEST = 1e300  # of the inputs in a domain: from there on, activations count as being at infinity
@@ -258,6 +258,7 @@ def _flat(values: Array, size: int, what: str) -> Array:
 def read_array(path: str | Path) -> Array:
     """An array of numbers from a .npy, .csv or .txt file."""
     path = Path(path)
+    require_file(path)
     try:
         if path.suffix == ".npy":
             return np.asarray(np.load(path, allow_pickle=False), dtype=np.float64)
@@ -280,6 +281,7 @@ def read_box(path: str | Path) -> Box:
                 f"{path} must hold two rows, the lower and the upper bounds; it has shape {rows.shape}"
             )
         return Box(rows[0], rows[1])
+    require_file(Path(path))
     try:
         with np.load(path, allow_pickle=False) as file:
             return Box(file["lower"], file["upper"])

@@ -8,7 +8,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-from ..errors import LipoptError
+from ..errors import LipoptError, require_file
 from ..model.network import Network, Source
 from .arrays import read_arrays, read_mat, read_npz
 
@@ -108,8 +108,7 @@ def _reader(source: Any) -> tuple[Reader, Sequence[str]]:
 
 
 def _file_reader(path: Path) -> tuple[Reader, Sequence[str]]:
-    if not path.is_file():
-        raise LipoptError(f"{path} is a folder" if path.is_dir() else f"no such file: {path}")
+    require_file(path)
     name = path.name.lower()
     if name.endswith((".onnx", ".onnx.gz")):
         from .onnx import read_onnx

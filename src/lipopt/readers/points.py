@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from ..errors import LipoptError
+from ..errors import LipoptError, require_file
 from ..model.network import Network
 from ..numerics.arrays import Array, as_array
 
@@ -83,6 +83,7 @@ def check_labels(network: Network, labels: Array, points: int, only: slice = sli
 
 
 def _read(path: Path, names: tuple[str, ...]) -> Array:
+    require_file(path)
     try:
         content = path.read_bytes()
         if path.suffix == ".gz":

@@ -29,7 +29,7 @@ from typing import Protocol, TypeAlias
 
 import numpy as np
 
-from ..errors import LipoptError
+from ..errors import LipoptError, require_file
 from ..model.domain import Box, Boxes
 
 DEEPEST = 200  # parentheses within parentheses
@@ -55,6 +55,7 @@ def read_vnnlib(path: str | Path) -> Box | Boxes:
     Conditions on outputs, and those on several inputs at once, are not used: the domain is then
     larger than the set of inputs that satisfy the file."""
     path = Path(path)
+    require_file(path)
     try:
         commands = _commands(_text(path))
         _check_version(commands)
