@@ -74,7 +74,8 @@ def check_labels(network: Network, labels: Array, points: int, only: slice = sli
         raise LipoptError("the labels must be whole numbers")
     bad = (values < 0) | (values >= network.output_size)
     if bad.any():
-        k, last = int(bad.argmax()), network.output_size - 1
+        k = int(bad.argmax())
+        last = network.output_size - 1
         number = k + (only.start or 0)
         raise LipoptError(
             f"label {values[k]:g} of point {number} is out of range: the network has outputs 0 to {last}"
@@ -87,7 +88,8 @@ def _read(path: Path, names: tuple[str, ...]) -> Array:
     try:
         content = path.read_bytes()
         if path.suffix == ".gz":
-            content, path = gzip.decompress(content), path.with_suffix("")
+            content = gzip.decompress(content)
+            path = path.with_suffix("")
         if path.suffix == ".npy":
             return np.asarray(np.load(io.BytesIO(content), allow_pickle=False))
         if path.suffix == ".npz":
@@ -120,7 +122,8 @@ def _from_npz(path: Path, content: bytes, names: tuple[str, ...]) -> Array:
 
 def _from_idx(content: bytes) -> Array:
     """Two zero bytes, the type, the number of dimensions, the dimensions as big-endian int32, the numbers."""
-    kind, dimensions = content[2], content[3]
+    kind = content[2]
+    dimensions = content[3]
     shape = np.frombuffer(content, ">i4", dimensions, 4)
     values = np.frombuffer(content, IDX[kind], offset=4 + 4 * dimensions)
     return values.reshape(shape)

@@ -14,11 +14,14 @@ import numpy as np
 
 from ..numerics.arrays import Array
 
-WIDTH = 760
-LEFT, RIGHT = 170, 110  # margins for names and numbers
-ROW = 26
+WIDTH = 760  # of a picture, in pixels
+LEFT = 170  # pixels left of the axis, for names
+RIGHT = 110  # pixels right of the axis, for numbers
+ROW = 26  # pixels from one row to the next
 SMALLEST = 1e-300  # numbers below it are not drawn
-INK, PALE, ACCENT = "#1a1a1a", "#d9e4ee", "#0060a8"
+INK = "#1a1a1a"
+PALE = "#d9e4ee"
+ACCENT = "#0060a8"
 
 
 @dataclass(frozen=True)
@@ -87,18 +90,22 @@ def sandwich(lower: Sequence[Mark], upper: Sequence[Mark]) -> str:
         )
     axis = Axis.around(positive, LEFT, WIDTH - RIGHT)
     bottom = ROW * (len(lower) + len(upper) + 0.3)
-    left, right = axis.clipped(lower[0].value), axis.clipped(upper[0].value)
+    left = axis.clipped(lower[0].value)
+    right = axis.clipped(upper[0].value)
     parts = [
         f'<rect x="{left:.1f}" y="0" width="{max(1.0, right - left):.1f}" height="{bottom}" fill="{PALE}"/>',
         *_ticks_below(axis, bottom),
     ]
     for k, mark in enumerate((*lower, *upper)):
-        x, y = axis.clipped(mark.value), ROW * (k + 0.7)
+        x = axis.clipped(mark.value)
+        y = ROW * (k + 0.7)
         parts.append(_text(LEFT - 10, y, mark.name, "end"))
         if k < len(lower):
-            back, color = -8, INK
+            back = -8
+            color = INK
         else:
-            back, color = 8, ACCENT
+            back = 8
+            color = ACCENT
             parts.append(_line(left, y, x, y, 1.5, "" if k == len(lower) else "3 3"))
         parts.append(
             f'<path d="M{x + back:.1f} {y - 6} L{x:.1f} {y} L{x + back:.1f} {y + 6} Z" fill="{color}"/>'
@@ -159,7 +166,8 @@ def bars(names: Sequence[str], values: Sequence[float]) -> str:
 
 def image(values: Array, size: int = 280) -> str:
     """A picture of a matrix, from white (its smallest entry) to black (its largest), as an <img> element."""
-    low, high = float(values.min()), float(values.max())
+    low = float(values.min())
+    high = float(values.max())
     gray = (255 * (1 - (values - low) / max(high - low, 1e-300))).round().astype(np.uint8)
     data = base64.b64encode(_png(gray)).decode()
     width = size * values.shape[1] // max(values.shape)

@@ -101,7 +101,8 @@ def report(
 
 def _bounds_section(results: Sequence[Result], refused: Sequence[tuple[str, str]]) -> str:
     best = results[0]
-    lower, upper = tables.number_down(best.lower), tables.number(best.upper)
+    lower = tables.number_down(best.lower)
+    upper = tables.number(best.upper)
     factor = f", a factor of {best.upper / best.lower:.3f}" if best.lower else ""
     rows = [
         _row([r.method, tables.number(r.upper), *_ratios(r), f"{r.seconds:.2f}", r.status])
