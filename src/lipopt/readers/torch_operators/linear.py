@@ -63,20 +63,7 @@ def _conv(
     groups: int = 1,
 ) -> View:
     d = weight.ndim - 2
-    return _batched(
-        x,
-        d,
-        lambda batch: b.convolution(
-            name,
-            batch,
-            weight,
-            bias,
-            strides=each(stride, d),
-            pads=_pairs(padding, d),
-            dilations=each(dilation, d),
-            groups=groups,
-        ),
-    )
+    return _convolved(b, name, x, weight, bias, stride, _pairs(padding, d), dilation, groups)
 
 
 @handles("conv1d.padding", "conv2d.padding", "conv3d.padding")
@@ -93,25 +80,40 @@ def _conv_padded(
 ) -> View:
     """With the padding "valid" (none) or "same", for which the stride is 1."""
     d = weight.ndim - 2
-    dilations = each(dilation, d)
     pads = [(0, 0)] * d
     if padding == "same":
-        spans = [(k - 1) * step for k, step in zip(weight.shape[2:], dilations, strict=True)]
+        steps = each(dilation, d)
+        spans = [(k - 1) * step for k, step in zip(weight.shape[2:], steps, strict=True)]
         pads = [(span // 2, span - span // 2) for span in spans]
-    return _batched(
-        x,
-        d,
-        lambda batch: b.convolution(
+    return _convolved(b, name, x, weight, bias, stride, pads, dilation, groups)
+
+
+def _convolved(
+    b: Builder,
+    name: str,
+    x: View,
+    weight: Array,
+    bias: Array | None,
+    stride: Any,
+    pads: list[tuple[int, int]],
+    dilation: Any,
+    groups: int,
+) -> View:
+    d = weight.ndim - 2
+
+    def convolution(batch: View) -> View:
+        return b.convolution(
             name,
             batch,
             weight,
             bias,
             strides=each(stride, d),
             pads=pads,
-            dilations=dilations,
+            dilations=each(dilation, d),
             groups=groups,
-        ),
-    )
+        )
+
+    return _batched(x, d, convolution)
 
 
 @handles("conv_transpose1d.default", "conv_transpose2d.input", "conv_transpose3d.input")
