@@ -2,7 +2,8 @@
 
 Its modules follow spec/certificate.md, and can be read in this order:
 
-    certificate, lines                      section 2, the file
+    certificate, claim, parts, lines        section 2, the file
+    cells, forms                            sections 2 and 3, trees of cells
     intervals, problem                      section 3, from the network to the derivative problem
     rules, polynomials                      section 4, the rules
     network, functions, elementary          section 5, the network file and its activations

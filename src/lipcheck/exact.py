@@ -65,6 +65,17 @@ class Matrix:
         return Matrix([{} for _ in range(height)], width)
 
     @staticmethod
+    def stack(matrices: Sequence[Matrix], width: int) -> Matrix:
+        """The rows of matrices of this width, one after the other; the exponent is not positive."""
+        exponent = min([0, *(matrix.exponent for matrix in matrices)])
+        rows = []
+        for matrix in matrices:
+            shift = matrix.exponent - exponent
+            for row in matrix.rows:
+                rows.append(shifted(row, shift))
+        return Matrix(rows, width, exponent)
+
+    @staticmethod
     def diagonal(values: Sequence[Fraction]) -> Matrix:
         """The square matrix with these values on its diagonal. Zeros are not stored."""
         rows: list[dict[int, Fraction]] = [{} for _ in values]
@@ -79,7 +90,10 @@ class Matrix:
         other_shift = other.exponent - exponent
         rows = []
         for row, other_row in zip(self.rows, other.rows, strict=True):
-            total = {j: value << shift for j, value in row.items()}
+            if not row:
+                rows.append(shifted(other_row, other_shift))
+                continue
+            total = shifted(row, shift)
             for j, value in other_row.items():
                 total[j] = total.get(j, 0) + (value << other_shift)
             rows.append(total)
@@ -100,6 +114,9 @@ class Matrix:
         for row in self.rows:
             rows.append({j: abs(value) for j, value in row.items()})
         return Matrix(rows, self.width, self.exponent)
+
+    def half(self) -> Matrix:
+        return Matrix(self.rows, self.width, self.exponent - 1)
 
     def __matmul__(self, other: Matrix) -> Matrix:
         lengths = [len(row) for row in other.rows]
@@ -146,6 +163,39 @@ class Matrix:
             rows.append(entries)
         return rows
 
+    def take(self, columns: Sequence[int]) -> tuple[Matrix, Matrix]:
+        """A matrix of these columns, in this order; and this matrix with zeros in their place."""
+        taken = []
+        left = []
+        for row in self.rows:
+            rest = dict(row)
+            chosen = {}
+            for number, j in enumerate(columns):
+                value = rest.pop(j, 0)
+                if value:
+                    chosen[number] = value
+            taken.append(chosen)
+            left.append(rest)
+        return (
+            Matrix(taken, len(columns), self.exponent),
+            Matrix(left, self.width, self.exponent),
+        )
+
+    def chosen_rows(self, numbers: Sequence[int]) -> Matrix:
+        return Matrix([self.rows[number] for number in numbers], self.width, self.exponent)
+
+    def reduced(self) -> Matrix:
+        """The same matrix, with integers that are as small as can be, and without zeros."""
+        bits = 0
+        for row in self.rows:
+            for value in row.values():
+                bits |= value
+        shift = max((bits & -bits).bit_length() - 1, 0)
+        rows = []
+        for row in self.rows:
+            rows.append({j: value >> shift for j, value in row.items() if value})
+        return Matrix(rows, self.width, self.exponent + shift)
+
     def first(self, height: int, width: int) -> Matrix:
         """The first rows and columns."""
         rows = []
@@ -169,6 +219,13 @@ class Matrix:
             rows.append(scaled)
         return Matrix(rows, self.width, self.exponent + exponent)
 
+    def positive(self) -> Matrix:
+        """The entries that are > 0; the others are 0."""
+        rows = []
+        for row in self.rows:
+            rows.append({j: value for j, value in row.items() if value > 0})
+        return Matrix(rows, self.width, self.exponent)
+
     def row_sums(self) -> Vector:
         unit = TWO**self.exponent
         return [sum(row.values()) * unit for row in self.rows]
@@ -184,6 +241,13 @@ class Matrix:
     def maximum(self, lower: Sequence[Fraction], upper: Sequence[Fraction]) -> Vector:
         """The largest value of every row times x, over lower <= x <= upper."""
         return self.scaled_by_sign(upper, lower).row_sums()
+
+
+def shifted(row: dict[int, int], shift: int) -> dict[int, int]:
+    """A new row, whose integers are those of this one times 2^shift."""
+    if shift == 0:
+        return dict(row)
+    return {j: value << shift for j, value in row.items()}
 
 
 def inner_products(left: list[list[int]], right: list[list[int]]) -> list[list[int]]:

@@ -13,11 +13,11 @@ from dataclasses import dataclass
 from fractions import Fraction
 from functools import cache
 from itertools import pairwise
-from math import inf
+from math import floor, inf
 from typing import NamedTuple
 
 from .elementary import PI, Pair, exp, log1p, normal, root
-from .exact import ONE, TWO, ZERO, round_down, round_up
+from .exact import GRID, ONE, TWO, ZERO, round_down, round_up
 from .verdicts import require
 
 SLOPE_GRID = 1 << 128  # slope ranges are rounded outward to multiples of 1 / SLOPE_GRID
@@ -38,6 +38,7 @@ CELLS = 16  # of an interval on which an activation that is not piecewise linear
 
 Interval = tuple[Fraction, Fraction]
 Formula = Callable[[Fraction], Pair]
+Vertex = tuple[int, int]  # a place and a height, in multiples of 1 / GRID
 Piece = Callable[[Fraction], tuple[Interval, Interval]]  # enclosures of the value and the slope
 
 
@@ -48,6 +49,16 @@ class Point(NamedTuple):
     value: Interval
     left: Interval
     right: Interval
+
+
+class Hull(NamedTuple):
+    """Section 3, values of activations: vertices above -sigma, and above sigma, on an interval.
+
+    A line is above one of the two functions if it is above all of its vertices.
+    """
+
+    below: list[Vertex]
+    above: list[Vertex]
 
 
 # Formulas: value and slope, before the error is taken into account.
@@ -108,7 +119,7 @@ def quadratic(slope: Fraction, square: Fraction = ZERO, constant: Fraction = ZER
     """constant + slope x + square x^2, exactly."""
 
     def piece(x: Fraction) -> tuple[Interval, Interval]:
-        value = constant + slope * x + square * x * x
+        value = constant + (slope + square * x) * x
         slope_at_x = slope + 2 * square * x
         return (value, value), (slope_at_x, slope_at_x)
 
@@ -278,46 +289,90 @@ KINDS = {
 
 
 @cache
-def slope_range(f: Function, lower: Fraction = -HUGE, upper: Fraction = HUGE) -> Interval:
-    """Section 3, slope ranges: of all slopes on the interval, or the whole space.
+def slope_range(
+    f: Function,
+    lower: Fraction = -HUGE,
+    upper: Fraction = HUGE,
+    both_sides: bool = False,
+) -> Interval:
+    """Section 3, slope ranges: of all slopes between the ends, or on the whole space.
 
-    Slopes are monotone between the points, so those at the points enclose all others.
+    Slopes are monotone between the points, so those at the points enclose all others. What is
+    beyond an end counts if that is asked for, and where the interval is a single point.
     """
     slopes: list[Fraction] = []
+    both_sides = both_sides or lower == upper
     for point in f.points(lower, upper, 1):
-        slopes.extend(point.left)
-        slopes.extend(point.right)
+        if point.x > lower or both_sides:
+            slopes.extend(point.left)
+        if point.x < upper or both_sides:
+            slopes.extend(point.right)
     return round_down(min(slopes), SLOPE_GRID), round_up(max(slopes), SLOPE_GRID)
 
 
-def offset_above(points: Sequence[Point], slope: Fraction) -> Fraction:
-    """A number c such that sigma(x) <= slope x + c, at the points and between them."""
-    return _largest_gap(points, slope, 1)
+def hull(f: Function, lower: Fraction, upper: Fraction) -> Hull:
+    """Section 3, values of activations: vertices around the function on the interval."""
+    points = f.points(lower, upper, f.cells)
+    below = [(point.x, -point.value[0]) for point in points]
+    above = [(point.x, point.value[1]) for point in points]
+    if not f.is_piecewise_linear:
+        below += _peaks(points, -1)
+        above += _peaks(points, 1)
+    return Hull(_on_grid(below), _on_grid(above))
 
 
-def offset_below(points: Sequence[Point], slope: Fraction) -> Fraction:
-    """A number c such that sigma(x) >= slope x + c, at the points and between them."""
-    return -_largest_gap(points, slope, -1)
-
-
-def _largest_gap(points: Sequence[Point], slope: Fraction, sign: int) -> Fraction:
-    """Section 3, values of activations: a number >= sign (sigma(x) - slope x) at all points and
-    between, where it is at most what the steepest rise from the left end of a cell reaches
-    before it meets the steepest fall to the right end."""
+def _peaks(points: Sequence[Point], sign: int) -> list[tuple[Fraction, Fraction]]:
+    """How high sign sigma(x) can be between two points, at most, and where: the steepest rise from
+    the left point meets the steepest fall to the right one there."""
     heights = []
-    for x, (low, high), _, _ in points:
-        heights.append(max(sign * (low - slope * x), sign * (high - slope * x)))
-    largest = max(heights)
-    cells = zip(pairwise(points), pairwise(heights), strict=True)
-    for (first, last), (start, end) in cells:
+    for _, (low, high), _, _ in points:
+        heights.append(max(sign * low, sign * high))
+    peaks = []
+    for (first, last), (start, end) in zip(pairwise(points), pairwise(heights), strict=True):
         # At kinks slopes of both sides count, as in lipopt.
-        slopes = [*first.left, *first.right, *last.left, *last.right]
-        gap_slopes = [sign * (value - slope) for value in slopes]
-        fall = min(gap_slopes)
-        rise = max(gap_slopes)
-        if fall < 0 < rise:
+        all_slopes = [*first.left, *first.right, *last.left, *last.right]
+        slopes = [sign * slope for slope in all_slopes]
+        fall = min(slopes)
+        rise = max(slopes)
+        if fall < rise:
             width = last.x - first.x
             meeting = (end - start - fall * width) / (rise - fall)
             meeting = min(max(meeting, ZERO), width)
-            largest = max(largest, start + rise * meeting)
-    return round_up(largest)
+            peaks.append((first.x + meeting, start + rise * meeting))
+    return peaks
+
+
+def _on_grid(points: Sequence[tuple[Fraction, Fraction]]) -> list[Vertex]:
+    """The points, rounded: a line that is above all of the result is above all of them.
+
+    A place that is no multiple of 1 / GRID lies between two, each of which gets its height.
+    """
+    vertices = []
+    for x, height in points:
+        left = floor(x * GRID)
+        right = -floor(-x * GRID)
+        rounded_up = -floor(-height * GRID)
+        vertices.append((left, rounded_up))
+        if left < right:
+            vertices.append((right, rounded_up))
+    return vertices
+
+
+def largest_gap(vertices: Sequence[Vertex], numerator: int, denominator: int) -> int:
+    """The largest height less k x, for k = numerator / denominator: it counts
+    1 / (denominator GRID)."""
+    return max([height * denominator - numerator * x for x, height in vertices])
+
+
+def offset_above(around: Hull, slope: Fraction) -> Fraction:
+    """A number c such that sigma(x) <= slope x + c on the interval."""
+    numerator, denominator = slope.as_integer_ratio()
+    gap = largest_gap(around.above, numerator, denominator)
+    return round_up(Fraction(gap, denominator * GRID))
+
+
+def offset_below(around: Hull, slope: Fraction) -> Fraction:
+    """A number c such that sigma(x) >= slope x + c on the interval."""
+    numerator, denominator = slope.as_integer_ratio()
+    gap = largest_gap(around.below, -numerator, denominator)
+    return -round_up(Fraction(gap, denominator * GRID))

@@ -8,7 +8,7 @@ from fractions import Fraction
 from typing import NamedTuple
 
 from .exact import ZERO, Matrix, Vector, round_down, round_up
-from .functions import Interval, Point, offset_above, offset_below, slope_range
+from .functions import Hull, Interval, hull, offset_above, offset_below, slope_range
 from .network import Network, Node
 from .verdicts import require
 
@@ -53,8 +53,14 @@ def slope_ranges(network: Network, box: Bounds | None, relaxations: Relaxations)
 
 
 def _slopes_between(node: Node, bounds: Bounds) -> list[Interval]:
-    """The slope ranges of an activation node whose input lies between these bounds."""
-    return list(map(slope_range, node.functions, bounds.lower, bounds.upper))
+    """The slope ranges of an activation node whose input lies between these bounds.
+
+    Kinks at the ends count with both sides, but for piecewise linear functions.
+    """
+    ranges = []
+    for function, lower, upper in zip(node.functions, *bounds, strict=True):
+        ranges.append(slope_range(function, lower, upper, not function.is_piecewise_linear))
+    return ranges
 
 
 def node_bounds(network: Network, box: Bounds, relaxations: Relaxations) -> list[Bounds]:
@@ -65,12 +71,12 @@ def node_bounds(network: Network, box: Bounds, relaxations: Relaxations) -> list
     lines: dict[int, SurroundingLines] = {}
     for i, node in enumerate(network.nodes[1:], start=1):
         if node.is_activation:
-            points = _points(node, bounds[node.source])
+            hulls = list(map(hull, node.functions, *bounds[node.source]))
             flat = LineSlopes([ZERO] * node.size, [ZERO] * node.size)
-            bounds.append(_offsets(points, flat))
+            bounds.append(_offsets(hulls, flat))
             if i in relaxations:
                 slopes = relaxations[i]
-                lines[i] = SurroundingLines(slopes, _offsets(points, slopes))
+                lines[i] = SurroundingLines(slopes, _offsets(hulls, slopes))
         else:
             found = _interval_propagation(node, bounds)
             if relaxations:
@@ -81,24 +87,16 @@ def node_bounds(network: Network, box: Bounds, relaxations: Relaxations) -> list
     return bounds
 
 
-def _points(node: Node, bounds: Bounds) -> list[list[Point]]:
-    """Section 3, values of activations: for every neuron of the node, where its cells end."""
-    points = []
-    for function, low, high in zip(node.functions, *bounds, strict=True):
-        points.append(function.points(low, high, function.cells))
-    return points
-
-
-def _offsets(points: Sequence[Sequence[Point]], slopes: LineSlopes) -> Bounds:
+def _offsets(hulls: Sequence[Hull], slopes: LineSlopes) -> Bounds:
     """Section 3: the offsets c_1 and c_2 of lines with these slopes around every neuron.
 
     They are computed here, so that any slopes are sound.
     """
     lower = []
     upper = []
-    for neuron, below, above in zip(points, *slopes, strict=True):
-        lower.append(offset_below(neuron, below))
-        upper.append(offset_above(neuron, above))
+    for around, below, above in zip(hulls, *slopes, strict=True):
+        lower.append(offset_below(around, below))
+        upper.append(offset_above(around, above))
     return Bounds(lower, upper)
 
 

@@ -4,7 +4,7 @@ import re
 from collections.abc import Sequence
 from fractions import Fraction
 
-from .exact import TWO, Vector
+from .exact import TWO, Matrix, Vector
 from .verdicts import LIMITS_EXCEEDED, MALFORMED, require
 
 # At most 1,000 digits, so that no integer takes long to read.
@@ -92,14 +92,29 @@ class Lines:
 
     def numbers(self, keyword: str, length: int, least: int | None = None) -> Vector:
         """An exponent E, and then so many integers N, for the numbers N * 2^E."""
-        exponent, *values = self._some_integers(keyword, length + 1)
+        exponent, values = self._scaled(keyword, least)
+        given = len(values)
+        self.require(given == length, f"'{keyword}' has {length} numbers, here {given}")
+        unit = TWO**exponent
+        return [value * unit for value in values]
+
+    def first_numbers(self, keyword: str, most: int, least: int | None = None) -> Matrix:
+        """A row of so many numbers, of which the first are given as above; the others are 0."""
+        exponent, values = self._scaled(keyword, least)
+        given = len(values)
+        self.require(given <= most, f"'{keyword}' has at most {most} numbers, here {given}")
+        row = {j: value for j, value in enumerate(values) if value}
+        return Matrix([row], most, exponent)
+
+    def _scaled(self, keyword: str, least: int | None) -> tuple[int, list[int]]:
+        """An exponent, and integers of which none is below the least."""
+        exponent, *values = self.integers(keyword)
         if least is not None:
             large_enough = all(value >= least for value in values)
             self.require(large_enough, f"an integer after '{keyword}' is below {least}")
         small = abs(exponent) <= LARGEST_EXPONENT
         self.require(small, f"an exponent is above {LARGEST_EXPONENT}", LIMITS_EXCEEDED)
-        unit = TWO**exponent
-        return [value * unit for value in values]
+        return exponent, values
 
     def number(self, keyword: str, least: int | None = None) -> Fraction:
         (value,) = self.numbers(keyword, 1, least)

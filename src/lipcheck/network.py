@@ -52,7 +52,7 @@ class Node:
 
     @property
     def is_activation(self) -> bool:
-        return len(self.functions) > 0
+        return self.kind not in ("input", "affine")
 
 
 @dataclass(frozen=True)

@@ -57,6 +57,8 @@ def build_problem(
     A = whole.A.first(listed, listed)
     C = whole.C.first(len(W.rows), listed)
     part = Problem(whole.inputs, A, whole.slopes[:listed], C)
+    if listed == len(variables.numbers):
+        return part, ZERO
     return part, _slack(whole, part)
 
 

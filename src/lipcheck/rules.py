@@ -90,6 +90,54 @@ def root_rounded_up(x: Fraction) -> Fraction:
     return Fraction(isqrt(square - 1) + 1, denominator << ROOT_BITS)
 
 
+# Rule interval.
+
+
+def rule_interval(lines: Lines, term: Term) -> Amounts:
+    """Section 4, rule interval: intervals for coefficients, from the last neurons to the first.
+
+    The coefficient of z_a = s_a A_a x is multiplied by the range of s_a, and goes on to the
+    variables of A_a. What remains bounds every Jacobian. An interval is a middle and a radius.
+    """
+    problem = term.problem
+    middle = problem.C
+    radius = Matrix.zero(len(middle.rows), middle.width)
+    for run in reversed(runs(problem)):
+        low = [problem.slopes[a][0] for a in run]
+        high = [problem.slopes[a][1] for a in run]
+        middle_here, middle = middle.take(run)
+        radius_here, radius = radius.take(run)
+        first = middle_here - radius_here
+        last = middle_here + radius_here
+        largest = largest_products(first, last, low, high)
+        smallest = -largest_products(-first, -last, low, high)
+        A = problem.A.chosen_rows(run).reduced()
+        middle += (largest + smallest).half() @ A
+        radius += (largest - smallest).half() @ abs(A)
+    return [("interval", operator_norm(abs(middle) + radius, term.norm))]
+
+
+def runs(problem: Problem) -> list[list[int]]:
+    """All neurons, in runs of consecutive ones that do not read each other."""
+    found: list[list[int]] = []
+    for a in range(problem.inputs, problem.C.width):
+        sources = problem.A.rows[a]
+        if not found or any(b in sources for b in found[-1]):
+            found.append([])
+        found[-1].append(a)
+    return found
+
+
+def largest_products(first: Matrix, last: Matrix, low: Vector, high: Vector) -> Matrix:
+    """Of numbers between two entries, and slopes of that column: the product is largest at ends."""
+    return entrywise_max(first.scaled_by_sign(high, low), last.scaled_by_sign(high, low))
+
+
+def entrywise_max(left: Matrix, right: Matrix) -> Matrix:
+    """The larger entry of the two, in every place."""
+    return right + (left - right).positive()
+
+
 # Rule product.
 
 
@@ -274,6 +322,7 @@ def dominance(S: Matrix, D: list[int], D_exponent: int, L: Triangle) -> tuple[li
 
 RULES: dict[str, Rule] = {
     "path-sum": rule_path_sum,
+    "interval": rule_interval,
     "product": rule_product_of_norms,
     "products": rule_krivine_products,
     "sdp": rule_sdp,

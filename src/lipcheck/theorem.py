@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from fractions import Fraction
 
-from .certificate import Claim
+from .claim import Claim
 from .exact import decimal
 from .intervals import Bounds
 from .network import Network

@@ -12,7 +12,7 @@ import pytest
 from lipcheck_files import FOLDER, network_of, pairs
 
 from lipcheck.__main__ import main
-from lipcheck.certificate import Claim
+from lipcheck.claim import Claim
 from lipcheck.exact import decimal
 from lipcheck.network import read_network
 from lipcheck.theorem import theorem

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from networks import PARAMETERS
 
 from lipcheck.elementary import exp, log1p, normal, root
-from lipcheck.functions import KINDS, offset_above, offset_below, slope_range
+from lipcheck.functions import KINDS, hull, offset_above, offset_below, slope_range
 from lipopt.model import activations
 
 mpmath.mp.dps = 60
@@ -120,7 +120,7 @@ def test_ranges_lie_in_those_of_lipopt(kind, ends):
     wide_low, wide_high = activations.slope_range(kind, *arrays, parameters)
     assert wide_low[0] <= low + Fraction(1, 2**60)
     assert high <= wide_high[0] + Fraction(1, 2**60)
-    points = f.points(lo, hi, f.cells)
+    points = hull(f, lo, hi)
     below, from_below, above, from_above = (
         float(v[0]) for v in activations.linear_bounds(kind, *arrays, parameters)
     )
@@ -218,3 +218,64 @@ def test_slopes_turn_where_the_break_points_are(kind, turn):
     near = high_precision(f.breaks[turn] / f.scale)
     exact = mpmath.findroot(lambda x: mpmath.diff(REFERENCES[kind], x, 2), near)
     assert abs(exact - near) * f.scale <= mpmath.mpf(10) ** -25
+
+
+@pytest.mark.parametrize(
+    ("kind", "kink", "left", "right"),
+    [
+        ("relu", 0, 0, 1),
+        ("abs", 0, -1, 1),
+        ("clip", Fraction(-0.5), 0, 1),
+        ("clip", Fraction(0.7), 1, 0),
+        ("hard_swish", 3, Fraction(3, 2), 1),
+        ("hard_swish", -3, 0, Fraction(-1, 2)),
+    ],
+)
+def test_a_kink_at_an_end_counts_with_the_slope_inside(kind, kink, left, right):
+    f, _ = build(kind)
+    kink, width = Fraction(kink), Fraction(1, 2**140)  # for hard_swish, slopes change in between
+    assert_near(slope_range(f, kink, kink + width), (right, right))
+    assert_near(slope_range(f, kink - width, kink), (left, left))
+    assert_near(slope_range(f, kink - width, kink + width), sorted((left, right)))
+    assert_near(slope_range(f, kink, kink), sorted((left, right)))
+
+
+def assert_near(found, expected):
+    """Slopes are rounded outward to multiples of 2^-128."""
+    for value, other in zip(found, expected, strict=True):
+        assert abs(value - other) <= Fraction(1, 2**127)
+
+
+@pytest.mark.parametrize("kind", sorted(KINDS))
+@settings(max_examples=15)
+@given(ends=st.tuples(POINTS, POINTS), at_break=st.booleans())
+def test_slopes_inside_an_interval_are_in_its_range(kind, ends, at_break):
+    """Also if one of its ends is a break."""
+    f, parameters = build(kind)
+    lo, hi = (Fraction(end) for end in ends)
+    if at_break and f.breaks:
+        lo = f.breaks[0] / f.scale
+    lo, hi = sorted((lo, hi))
+    low, high = slope_range(f, lo, hi)
+    assert low <= high
+    inside = np.linspace(float(lo), float(hi), 30)[1:-1]
+    for x in inside[(float(lo) < inside) & (inside < float(hi))]:
+        steepness = activations.slope(kind, np.array([x]), parameters)[0]
+        assert float(low) - 1e-9 <= steepness <= float(high) + 1e-9
+
+
+@pytest.mark.parametrize("kind", sorted(KINDS))
+@settings(max_examples=15)
+@given(ends=st.tuples(POINTS, POINTS), slope=st.floats(-3, 3))
+def test_lines_of_any_slope_are_on_their_side(kind, ends, slope):
+    f, parameters = build(kind)
+    lo, hi = (Fraction(end) for end in sorted(ends))
+    around = hull(f, lo, hi)
+    below = float(offset_below(around, Fraction(slope)))
+    above = float(offset_above(around, Fraction(slope)))
+    x = np.concatenate([np.linspace(float(lo), float(hi), 30), [0.0]])
+    x = x[(float(lo) <= x) & (x <= float(hi))]
+    values = activations.value(kind, x, parameters)
+    rounding = 1e-12 * (1 + np.abs(x))
+    assert (slope * x + below <= values + rounding).all()
+    assert (values <= slope * x + above + rounding).all()

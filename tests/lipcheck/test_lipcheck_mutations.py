@@ -81,10 +81,13 @@ def with_hash(certificate, network):
     return b"\n".join(lines)
 
 
-def mutate_and_check(seed, count, tmp_path):
+def mutate_and_check(seed, count, tmp_path, name=""):
+    """Of accepted files with this in their names."""
     rng = random.Random(seed)
     files = [
-        (network.read_bytes(), certificate.read_bytes()) for network, certificate in pairs("accept")
+        (network.read_bytes(), certificate.read_bytes())
+        for network, certificate in pairs("accept")
+        if name in certificate.name
     ]
     outcomes = {0: 0, 1: 0, 2: 0, 3: 0, 4: 0}
     for _ in range(count):
@@ -111,7 +114,13 @@ def test_hundreds_of_mutations(tmp_path):
     assert min(outcomes[code] for code in (0, 1, 2)) > 0
 
 
+def test_hundreds_of_mutations_of_trees(tmp_path):
+    outcomes = mutate_and_check(0, 300, tmp_path, "-tree-")
+    assert min(outcomes[code] for code in (0, 1, 2)) > 0
+
+
 @pytest.mark.nightly
+@pytest.mark.parametrize("name", ["", "-tree-"])
 @pytest.mark.parametrize("seed", range(1, 11))
-def test_ten_thousand_mutations(seed, tmp_path):
-    mutate_and_check(seed, 1000, tmp_path)
+def test_ten_thousand_mutations(seed, name, tmp_path):
+    mutate_and_check(seed, 1000, tmp_path, name)

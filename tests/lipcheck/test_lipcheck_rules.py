@@ -54,16 +54,16 @@ def lines(*texts):
     return Lines("\n".join([*texts, ""]).encode())
 
 
-def amounts(rule, problem, *texts):
-    """What a rule says of the objective of the problem under linf, from these lines."""
+def amounts(rule, problem, *texts, norm="linf"):
+    """What a rule says of the objective of the problem, from these lines."""
     term = Term(
-        problem, "linf", is_whole=True, network=Network([], {}, ""), ranges={}, W=Matrix.zero(0, 0)
+        problem, norm, is_whole=True, network=Network([], {}, ""), ranges={}, W=Matrix.zero(0, 0)
     )
     return RULES[rule](lines(*texts), term)
 
 
-def bound(rule, problem, *texts):
-    return sum(amount for _, amount in amounts(rule, problem, *texts))
+def bound(rule, problem, *texts, norm="linf"):
+    return sum(amount for _, amount in amounts(rule, problem, *texts, norm=norm))
 
 
 @st.composite
@@ -111,6 +111,41 @@ def test_all_products_of_all_variables_reach_the_optimum(problem):
 @given(problem=problems())
 def test_path_sum_is_a_bound(problem):
     assert bound("path-sum", problem) >= optimum(problem)
+
+
+@given(problem=problems())
+def test_intervals_are_a_bound_and_not_above_the_path_sum(problem):
+    assert optimum(problem) <= bound("interval", problem) <= bound("path-sum", problem)
+
+
+@given(problem=problems(rows=2), norm=st.sampled_from(["linf", "l2", "l1"]))
+def test_intervals_are_above_every_entry_of_every_jacobian(problem, norm):
+    """Entries by vertices of the slope box: the Jacobian is linear in each slope."""
+    directions = [(1, 0), (0, 1)]
+    largest = [[Fraction(0)] * problem.inputs for _ in problem.C.rows]
+    for slopes in every(*problem.slopes[problem.inputs :]):
+        for j, t in enumerate(directions):
+            for i, value in enumerate(values(problem, t, slopes)):
+                largest[i][j] = max(largest[i][j], abs(value))
+    entries = Matrix.of([dict(enumerate(row)) for row in largest], problem.inputs)
+    assert operator_norm(entries, norm) <= bound("interval", problem, norm=norm)
+
+
+@given(problem=problems(rows=2))
+def test_intervals_are_those_of_interval_arithmetic(problem):
+    """Computed here variable by variable, in fractions."""
+    total = Fraction(0)
+    for row in problem.C.rows:
+        unit = exact.TWO**problem.C.exponent
+        ends = {j: (value * unit, value * unit) for j, value in row.items()}
+        for a in reversed(range(problem.inputs, problem.C.width)):
+            products = [g * s for g in ends.pop(a) for s in problem.slopes[a]]
+            for j, entry in problem.A.rows[a].items():
+                weight = entry * exact.TWO**problem.A.exponent
+                more = sorted((weight * min(products), weight * max(products)))
+                ends[j] = (ends[j][0] + more[0], ends[j][1] + more[1])
+        total = max(total, sum(max(-low, high) for low, high in ends.values()))
+    assert bound("interval", problem) == total
 
 
 @given(data=st.data(), problem=problems())

@@ -2,7 +2,8 @@
 
 from pathlib import Path
 
-from lipcheck.certificate import Claim, check
+from lipcheck.certificate import check
+from lipcheck.claim import Claim
 from lipcheck.network import read_network
 from lipcheck.verdicts import EXIT_CODES, Failure
 

@@ -1,0 +1,247 @@
+"""Trees of cells, which version 2 has: sections 2 and 3 of spec/certificate.md.
+
+A cell is a part of the domain. What is known of it is inherited by the cells that it is split into;
+nothing that is inherited is changed in place.
+"""
+
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from typing import NamedTuple
+
+from .claim import Claim
+from .exact import Matrix, Vector
+from .forms import Forms, InputRange, Ranges, fix, forms_of, lower_bounds, network_of
+from .functions import HUGE
+from .intervals import Bounds, Relaxations, node_bounds
+from .lines import Lines
+from .network import Network
+from .parts import Subject, check_parts
+from .problem import Place
+from .rules import RULES
+from .verdicts import LIMITS_EXCEEDED, REJECTED, Failure
+
+KINDS = ["neuron", "input", "same", "empty", "leaf"]  # of cells
+RULES_OF_LEAVES = [name for name in RULES if name != "product"]
+
+
+class Constraint(NamedTuple):
+    """sign (y - end) >= 0, where y is the input of a neuron."""
+
+    place: Place
+    sign: int  # 1 for a lower end, -1 for an upper one
+    end: Fraction
+
+
+class Cut(NamedTuple):
+    """A constraint that follows from others, and the hints that say how: one row each."""
+
+    constraint: Constraint
+    weights: Matrix  # a column for each constraint of the cell
+    slopes: Matrix  # a column for each of its variables
+
+
+@dataclass(frozen=True)
+class Cell:
+    """Section 3, cells: what is known of one."""
+
+    box: Bounds | None  # None is the whole space
+    constraints: list[Constraint]  # those that the splits of neurons made, first to last
+    forms: Forms
+    ranges: Ranges  # of all variables, and all neurons with constraints
+
+
+def check_tree(lines: Lines, claim: Claim, relaxations: Relaxations) -> None:
+    """Section 2, trees: the leaves are bounded by B, and cover the domain.
+
+    The cells that a cell is split into cover it, and an empty one needs no bound.
+    """
+    number = 0
+    waiting = [whole_domain(claim, relaxations)]
+    while waiting:
+        cell = waiting.pop()
+        children = check_cell(lines, claim, cell, number)
+        waiting.extend(reversed(children))
+        number += 1
+
+
+def whole_domain(claim: Claim, relaxations: Relaxations) -> Cell:
+    """Section 3, cells: the first one."""
+    network = claim.network
+    ranges = {}
+    if claim.box is None:
+        for i, node in network.activations.items():
+            for k, function in enumerate(node.functions):
+                ranges[i, k] = InputRange(function, -HUGE, HUGE)
+    else:
+        bounds = node_bounds(network, claim.box, relaxations)
+        for i, node in network.activations.items():
+            ends = zip(*bounds[node.source], strict=True)
+            for k, (lower, upper) in enumerate(ends):
+                ranges[i, k] = InputRange(node.functions[k], lower, upper)
+    W = Matrix.of(claim.rows, network.output_size)
+    return Cell(claim.box, [], forms_of(network, W), ranges)
+
+
+def check_cell(lines: Lines, claim: Claim, cell: Cell, number: int) -> list[Cell]:
+    """Section 2, trees: one cell. The cells that it is split into are returned."""
+    network = claim.network
+    for _ in range(lines.count("cuts")):
+        cell = cut(lines, network, cell)
+    fixed = {}
+    for i, node in network.activations.items():
+        fixed[i] = lines.indices("fixed", node.size)
+    kind = lines.word("cell", KINDS)
+    if kind == "empty":
+        is_empty = any(known.is_empty for known in cell.ranges.values())
+        lines.require(is_empty, f"cell {number} is not shown to be empty", REJECTED)
+        return []
+    cell = without_fixed(lines, cell, fixed)
+    if kind == "same":
+        return [cell]
+    if kind == "neuron":
+        return split_neuron(lines, network, cell)
+    if kind == "input":
+        return split_input(lines, network, cell)
+    check_parts(lines, claim, leaf(network, cell, number))
+    return []
+
+
+# Cuts.
+
+
+def cut(lines: Lines, network: Network, cell: Cell) -> Cell:
+    """Section 3, cuts: a group of them, each proved from what is known before the group."""
+    i = lines.integer("node")
+    lines.require(i in network.activations, f"node {i} is not an activation")
+    cuts = read_cuts(lines, network, cell, i, 1)
+    cuts += read_cuts(lines, network, cell, i, -1)
+    ranges = dict(cell.ranges)
+    for (constraint, _, _), least in zip(cuts, least_values(cell, cuts), strict=True):
+        place, sign, end = constraint
+        proved = least >= sign * end
+        lines.require(proved, f"an end for {name(place)} is not proved", REJECTED)
+        ranges[place] = ranges[place].cut(sign, end)
+    return replace(cell, ranges=ranges)
+
+
+def read_cuts(lines: Lines, network: Network, cell: Cell, i: int, sign: int) -> list[Cut]:
+    """Section 2, cuts: lower ends (sign 1) or upper ends (sign -1) of node i, with their hints."""
+    keyword = "lower" if sign > 0 else "upper"
+    neurons = lines.indices(keyword, network.nodes[i].size)
+    ends = lines.numbers("ends", len(neurons))
+    cuts = []
+    for k, end in zip(neurons, ends, strict=True):
+        weights = lines.first_numbers("weights", len(cell.constraints), least=0)
+        slopes = lines.first_numbers("slopes", cell.forms.count)
+        cuts.append(Cut(Constraint((i, k), sign, end), weights, slopes))
+    return cuts
+
+
+def least_values(cell: Cell, cuts: list[Cut]) -> Vector:
+    """Section 3, cuts: lower bounds on sign y, by the constraints of the cell and the hints."""
+    if cell.box is None:
+        raise Failure(REJECTED, "there are no cuts over the whole space")
+    forms = cell.forms
+    rows = [signed(input_form(cell, place), sign) for (place, sign, _), _, _ in cuts]
+    weights = Matrix.stack([entry.weights for entry in cuts], len(cell.constraints))
+    slopes = Matrix.stack([entry.slopes for entry in cuts], forms.count)
+    # Constraints and weights are >= 0: what is bounded is at most sign y.
+    rest = Matrix.stack(rows, forms.columns.width) - weights @ forms.constraints
+    return lower_bounds(forms, cell.ranges, cell.box, rest, slopes)
+
+
+def input_form(cell: Cell, place: Place) -> Matrix:
+    """Section 3, cells: the form of the input y of a neuron, in one row."""
+    i, k = place
+    variables = cell.forms.variables[i]
+    if k in variables:
+        return cell.forms.inputs[i].chosen_rows([variables.index(k)])
+    for number, (constrained, sign, end) in enumerate(cell.constraints):
+        if constrained == place:
+            row = cell.forms.constraints.chosen_rows([number])  # sign (y - end)
+            return signed(row, sign) + constant(cell, end)
+    raise Failure(REJECTED, f"{name(place)} is no variable of the cell, and was not split")
+
+
+def signed(row: Matrix, sign: int) -> Matrix:
+    """The row, or its negative."""
+    if sign > 0:
+        return row
+    return -row
+
+
+def constant(cell: Cell, value: Fraction) -> Matrix:
+    """The form of a number, in one row."""
+    columns = cell.forms.columns
+    return Matrix.of([{columns.constant: value}], columns.width)
+
+
+def name(place: Place) -> str:
+    i, k = place
+    return f"neuron {k} of node {i}"
+
+
+# Fixed neurons, splits and leaves.
+
+
+def without_fixed(lines: Lines, cell: Cell, fixed: dict[int, list[int]]) -> Cell:
+    """Section 3, fixed: the cell with these neurons as variables no longer."""
+    for i, neurons in fixed.items():
+        variables = set(cell.forms.variables[i])
+        for k in neurons:
+            is_line = k in variables and cell.ranges[i, k].is_line
+            reason = f"{name((i, k))} is no variable of the cell, or not linear in it"
+            lines.require(is_line, reason, REJECTED)
+    forms = fix(cell.forms, cell.ranges, fixed)
+    return replace(cell, forms=forms)
+
+
+def split_neuron(lines: Lines, network: Network, cell: Cell) -> list[Cell]:
+    """Section 2, `cell neuron`: where y <= value, and where y >= value."""
+    numbers = lines.integers("neuron")
+    lines.require(len(numbers) == 2, "'neuron' is followed by a node and a neuron of it")
+    i, k = numbers
+    exists = i in network.activations and 0 <= k < network.nodes[i].size
+    lines.require(exists, f"there is no {name((i, k))} with an activation")
+    value = lines.number("value")
+    # HUGE stands for infinity in ranges over the whole space.
+    lines.require(abs(value) < HUGE, "a value is too large", LIMITS_EXCEEDED)
+    row = input_form(cell, (i, k)) - constant(cell, value)
+    children = []
+    for sign in (-1, 1):
+        constraint = Constraint((i, k), sign, value)
+        rows = [cell.forms.constraints, signed(row, sign)]
+        constraints = Matrix.stack(rows, row.width)
+        forms = replace(cell.forms, constraints=constraints)
+        ranges = dict(cell.ranges)
+        ranges[i, k] = ranges[i, k].cut(sign, value)
+        children.append(Cell(cell.box, [*cell.constraints, constraint], forms, ranges))
+    return children
+
+
+def split_input(lines: Lines, network: Network, cell: Cell) -> list[Cell]:
+    """Section 2, `cell input`: where x_j <= value, and where x_j >= value."""
+    j = lines.integer("input")
+    lines.require(0 <= j < network.input_size, f"there is no input {j}")
+    value = lines.number("value")
+    if cell.box is None:
+        raise Failure(REJECTED, "inputs are split in a box alone")
+    lower, upper = cell.box
+    lines.require(lower[j] <= value <= upper[j], "the value is not in the box", REJECTED)
+    first = Bounds(lower, [*upper[:j], value, *upper[j + 1 :]])
+    second = Bounds([*lower[:j], value, *lower[j + 1 :]], upper)
+    return [replace(cell, box=first), replace(cell, box=second)]
+
+
+def leaf(network: Network, cell: Cell, number: int) -> Subject:
+    """Section 3, cells: what the parts of a leaf bound."""
+    forms = cell.forms
+    small = network_of(forms, network)
+    ranges = {}
+    positions = {}
+    for (i, neurons), node in zip(forms.variables.items(), small.activations, strict=True):
+        ranges[node] = [cell.ranges[i, k].slopes for k in neurons]
+        positions[node] = {k: position for position, k in enumerate(neurons)}
+    height = small.output_size
+    W = Matrix([{row: 1} for row in range(height)], height)
+    return Subject(small, ranges, W, positions, RULES_OF_LEAVES, f" of cell {number}")

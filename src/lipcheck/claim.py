@@ -1,0 +1,53 @@
+"""The claim of a certificate (section 1 of spec/certificate.md), and how the file says it."""
+
+from dataclasses import dataclass
+from fractions import Fraction
+
+from .intervals import Bounds, LineSlopes, Relaxations
+from .lines import Lines
+from .network import Network
+from .verdicts import NETWORK_MISMATCH, require
+
+
+@dataclass(frozen=True)
+class Claim:
+    """Section 1: the Lipschitz constant of W f over the box, or the whole space, is at most B."""
+
+    network: Network
+    norm: str
+    rows: list[dict[int, Fraction]]  # of W
+    box: Bounds | None  # None is the whole space
+    bound: Fraction  # B
+
+
+def read_claim(lines: Lines, network: Network) -> tuple[Claim, Relaxations]:
+    """Section 2, from the second line to the bound: the claim, and hints for its intervals."""
+    lines.skip_comments()
+    digest = lines.text("network")
+    reason = f"the certificate is for {digest}, the file is {network.sha256}"
+    require(digest == network.sha256, reason, NETWORK_MISMATCH)
+    norm = lines.word("norm", ["linf", "l2", "l1"])
+    rows = []
+    for _ in range(lines.count("outputs")):
+        rows.append(lines.sparse_row(network.output_size))
+    lines.require(len(rows) > 0, "there are no outputs")
+    box = None
+    relaxations: Relaxations = {}
+    if lines.word("domain", ["space", "box"]) == "box":
+        lower = lines.numbers("lower", network.input_size)
+        upper = lines.numbers("upper", network.input_size)
+        box = Bounds(lower, upper)
+        relaxations = read_relaxations(lines, network)
+    bound = lines.number("bound")
+    return Claim(network, norm, rows, box, bound), relaxations
+
+
+def read_relaxations(lines: Lines, network: Network) -> Relaxations:
+    """Section 2: none, or slopes of lines around all activations. Section 3 says what they do."""
+    relaxations: dict[int, LineSlopes] = {}
+    if lines.word("relaxations", ["none", "all"]) == "all":
+        for i, node in network.activations.items():
+            below = lines.numbers("below", node.size)
+            above = lines.numbers("above", node.size)
+            relaxations[i] = LineSlopes(below, above)
+    return relaxations

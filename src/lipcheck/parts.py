@@ -1,0 +1,133 @@
+"""Parts and splits: section 2 of spec/certificate.md, for the domain and for cells of it."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from .claim import Claim
+from .exact import ZERO, Matrix, decimal
+from .intervals import Slopes
+from .lines import Lines
+from .network import Network
+from .problem import Kept, build_problem
+from .rules import RULES, Amounts, Term
+from .verdicts import REJECTED, Failure, require
+
+AMOUNTS_SHOWN = 5  # in the reason of a rejection: the largest
+
+
+@dataclass(frozen=True)
+class Subject:
+    """What parts bound the derivative of: W f, on the domain or on a cell of it."""
+
+    network: Network  # f; on a cell, a network with the same derivatives there
+    ranges: Slopes  # of its activation nodes
+    W: Matrix  # over its outputs
+    positions: Mapping[int, Mapping[int, int]]  # in its activation nodes, of neurons of the file's
+    rules: Sequence[str]  # those that are allowed
+    where: str  # in the reason of a rejection: which cell
+
+
+def whole_domain(claim: Claim, ranges: Slopes) -> Subject:
+    """The subject of version 1."""
+    network = claim.network
+    W = Matrix.of(claim.rows, network.output_size)
+    positions = {}
+    for i, node in network.activations.items():
+        positions[i] = {k: k for k in range(node.size)}
+    return Subject(network, ranges, W, positions, list(RULES), "")
+
+
+def check_parts(lines: Lines, claim: Claim, subject: Subject) -> None:
+    """Section 2, parts: every one is bounded by B, and together they cover the claim.
+
+    The operator norm of the Jacobian is the largest over its rows for linf, over its columns for
+    l1: every row, or every input, needs a part. For l2 every part is the whole.
+    """
+    all_rows = range(len(claim.rows))
+    all_inputs = range(claim.network.input_size)
+    uncovered = cases(claim, all_rows, all_inputs)
+    for part in range(lines.count("parts")):
+        rows = lines.indices("rows", len(claim.rows))
+        inputs = lines.indices("inputs", claim.network.input_size)
+        enough = proves_something(claim, rows, inputs)
+        reason = "has no rows or inputs, or some only, which proves nothing in this norm"
+        require(enough, f"part {part}{subject.where} {reason}", REJECTED)
+        amounts = bound_part(lines, claim, subject, rows, inputs)
+        check_bound(claim, f"part {part}{subject.where}", amounts)
+        uncovered -= cases(claim, rows, inputs)
+    require(not uncovered, f"the parts{subject.where} do not cover the claim", REJECTED)
+
+
+def cases(claim: Claim, rows: Sequence[int], inputs: Sequence[int]) -> set[int]:
+    """Section 2, parts: what the norm is a maximum over, inputs for l1 and rows otherwise."""
+    if claim.norm == "l1":
+        return set(inputs)
+    return set(rows)
+
+
+def proves_something(claim: Claim, rows: list[int], inputs: list[int]) -> bool:
+    """Section 2, parts: some rows are enough for linf alone, some inputs for l1 alone."""
+    if not rows or not inputs:
+        return False
+    has_all_rows = len(rows) == len(claim.rows)
+    has_all_inputs = len(inputs) == claim.network.input_size
+    enough_rows = has_all_rows or claim.norm == "linf"
+    enough_inputs = has_all_inputs or claim.norm == "l1"
+    return enough_rows and enough_inputs
+
+
+def bound_part(
+    lines: Lines,
+    claim: Claim,
+    subject: Subject,
+    rows: list[int],
+    inputs: list[int],
+) -> Amounts:
+    """Section 2, splits: the slack, and what the rules say of the terms of the objective.
+
+    The maximum of a sum is at most the sum of the maxima. The last term is what the others leave.
+    """
+    kept = read_kept(lines, claim.network, subject)
+    W = subject.W.chosen_rows(rows)
+    problem, slack = build_problem(subject.network, subject.ranges, W, inputs, kept)
+    amounts = [("neurons that are not listed", slack)]
+    splits = lines.count("splits")
+    term = Term(problem, claim.norm, splits == 0, subject.network, subject.ranges, W)
+    rest = problem.C
+    for _ in range(splits):
+        functionals = [lines.sparse_row(rest.width) for _ in rows]
+        objective = Matrix.of(functionals, rest.width)
+        rest = rest - objective
+        amounts += apply_rule(lines, subject, term.of(objective))
+    return amounts + apply_rule(lines, subject, term.of(rest))
+
+
+def read_kept(lines: Lines, network: Network, subject: Subject) -> dict[int, Kept]:
+    """Section 2, `neurons` and `form`, for every activation node."""
+    kept = {}
+    for node, i in zip(network.activations.values(), subject.positions, strict=True):
+        positions = subject.positions[i]
+        neurons = lines.indices("neurons", node.size)
+        are_variables = all(k in positions for k in neurons)
+        lines.require(are_variables, "a neuron that is listed is no variable here", REJECTED)
+        form = lines.word("form", ["plain", "centered"])
+        kept[i] = Kept([positions[k] for k in neurons], form == "centered")
+    return kept
+
+
+def apply_rule(lines: Lines, subject: Subject, term: Term) -> Amounts:
+    """Section 2, `rule`: what the rule of that name says of the term."""
+    name = lines.word("rule", subject.rules)
+    rule = RULES[name]
+    return rule(lines, term)
+
+
+def check_bound(claim: Claim, name: str, amounts: Amounts) -> None:
+    """Section 2: reject unless the amounts of a part add up to at most B."""
+    obtained = sum((amount for _, amount in amounts), ZERO)
+    if obtained <= claim.bound:
+        return
+    largest = sorted(((amount, name) for name, amount in amounts if amount), reverse=True)
+    shown = [f"{name}: {decimal(amount)}" for amount, name in largest[:AMOUNTS_SHOWN]]
+    reason = f"claimed {decimal(claim.bound)}, obtained {decimal(obtained)} in {name}: "
+    raise Failure(REJECTED, reason + "; ".join(shown))
