@@ -225,11 +225,23 @@ def test_relu_lines_are_those_of_crown() -> None:
     np.testing.assert_allclose(list(lines), expected, atol=1e-13)
 
 
-def test_kinks_give_the_closed_interval_of_one_sided_slopes() -> None:
-    lo, hi = np.array([0.0, -1.0, -2.0, 1e-9]), np.array([0.0, 0.0, -1e-9, 2.0])
+def test_kinks_count_with_the_slopes_inside_of_the_interval() -> None:
+    lo = np.array([0.0, -1.0, -2.0, 1e-9, 0.0])
+    hi = np.array([0.0, 0.0, -1e-9, 2.0, 1.0])
     low, high = activations.slope_range("relu", lo, hi, {})
-    np.testing.assert_array_equal(low, [0, 0, 0, 1])
-    np.testing.assert_array_equal(high, [1, 1, 0, 1])
+    np.testing.assert_array_equal(low, [0, 0, 0, 1, 1])
+    np.testing.assert_array_equal(high, [1, 0, 0, 1, 1])
+
+
+def test_kinks_of_others_count_with_both_sides_unless_the_interval_is_open() -> None:
+    lo = np.array([0.0])
+    hi = np.array([1.0])
+    parameters = activations.check("selu", {})
+    closed = activations.slope_range("selu", lo, hi, parameters)
+    inside = activations.slope_range("selu", lo, hi, parameters, is_open=True)
+    assert closed[0] == inside[0]
+    assert closed[1] > 1.7
+    assert inside[1] < 1.1
 
 
 def test_piecewise_linear_kinds_are_those_of_the_certificate_format() -> None:

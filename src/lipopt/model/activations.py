@@ -3,11 +3,10 @@
 Every activation is described by its break points b_1 < ... < b_r and its slope on each of the r +
 1 pieces between them, *monotone on every piece*: break points are kinks and turning points of the
 slope alike. Hence the slopes on [lo, hi] lie between the slopes at the two ends of the piece's
-part of [lo, hi], over the pieces that meet it. At a kink that is the closed interval of one-sided
-slopes. Slopes that are not constant on a piece are widened, relative to the size s of their
-terms, by PAD (4 + |log s|): more than the error of evaluating them (a few units in the last
-place, and as many of the exponent x in e^x) or of the break point (where it is a turning point,
-the slope is flat there).
+part of [lo, hi], over the pieces that it meets in more than an end. Slopes that are not constant
+on a piece are widened, relative to the size s of their terms, by PAD (4 + |log s|): more than the
+error of evaluating them (a few units in the last place, and as many of the exponent x in e^x) or of
+the break point (where it is a turning point, the slope is flat there).
 
 Infinity is infinite: the ends of an interval may be, and a slope there is its limit. Break points
 that are computed from parameters are off by two roundings, so a piece is taken to begin and end a
@@ -64,6 +63,8 @@ NORMAL_FAR = 40.0  # for e^(-x^2 / 2) and x times that
 GELU_TANH_FAR = 30.0  # for the cube in the argument of the logistic function
 
 CELLS = 16  # cells per interval in `linear_bounds`
+# Sides of a hull at the end of an interval are compared a little inside of it, where they differ.
+NEAR_END = 2.0**-10  # relative to the interval's width
 
 # Where the second derivative of the function vanishes (to the last place; tested in high
 # precision).
@@ -94,6 +95,11 @@ class Kind:
     offset: str | None = None
     # The sum of the absolute values of a slope's terms, where they may cancel.
     terms: Callable[..., Array] | None = None
+
+    @property
+    def is_unrounded(self) -> bool:
+        """Whether values are computed without rounding: x, -x or a given number."""
+        return self.exact and all(slope in (-1.0, 0.0, 1.0) for slope in self.slopes)
 
     @property
     def piecewise_linear(self) -> bool:
@@ -357,23 +363,40 @@ def kinks(kind: str, parameters: Parameters) -> tuple[Array | float, ...]:
     return tuple(found)
 
 
-def slope_range(kind: str, lo: Array, hi: Array, parameters: Parameters) -> tuple[Array, Array]:
-    """The range of slopes over [lo, hi], rounded outward.
+def slope_range(
+    kind: str, lo: Array, hi: Array, parameters: Parameters, *, is_open: bool = False
+) -> tuple[Array, Array]:
+    """The range of slopes between lo and hi, rounded outward.
 
-    lo and hi may be infinite, and NaN stands for an end that is not known."""
+    With `is_open`, and for piecewise linear activations, a kink at an end does not count with the
+    slope beyond it, unless lo = hi: docs/theory.md says why. Otherwise it does, so that the
+    checker, whose ends are rounded differently, finds the same range. lo and hi may be infinite;
+    NaN stands for an end that is not known."""
     spec = KINDS[kind]
     lo = np.where(np.isnan(lo), -np.inf, lo)
     hi = np.where(np.isnan(hi), np.inf, hi)
-    points = [np.broadcast_to(point, lo.shape) for point in spec.breaks(**parameters)]
-    starts = [np.full(lo.shape, -np.inf), *points]
-    ends = [*points, np.full(lo.shape, np.inf)]
+    points = [np.asarray(point) for point in spec.breaks(**parameters)]
+    starts = [np.asarray(-np.inf), *points]
+    ends = [*points, np.asarray(np.inf)]
     low = np.full(lo.shape, np.inf)
     high = np.full(lo.shape, -np.inf)
+    both_sides = lo == hi
+    if not (is_open or spec.piecewise_linear):
+        both_sides = np.ones(lo.shape, bool)
     with np.errstate(over="ignore", under="ignore", invalid="ignore"):
         for start, end, piece in zip(starts, ends, spec.slopes, strict=True):
-            met = (hi >= start - _blur(spec, start)) & (lo <= end + _blur(spec, end))
-            for x in (np.maximum(lo, start), np.minimum(hi, end)):
-                below, above = _slope_enclosure(spec, piece, x, parameters)
+            begin = start - _blur(spec, start)
+            finish = end + _blur(spec, end)
+            met = (hi > begin) & (lo < finish) | both_sides & (hi >= begin) & (lo <= finish)
+            if callable(piece):
+                ranges = [
+                    _slope_enclosure(spec, piece, np.maximum(lo, start), parameters),
+                    _slope_enclosure(spec, piece, np.minimum(hi, end), parameters),
+                ]
+            else:
+                constant = np.asarray(_slope_at(piece, lo, parameters))
+                ranges = [(constant, constant)]
+            for below, above in ranges:
                 low = np.where(met, np.minimum(low, below), low)
                 high = np.where(met, np.maximum(high, above), high)
     return low, high
@@ -382,10 +405,8 @@ def slope_range(kind: str, lo: Array, hi: Array, parameters: Parameters) -> tupl
 def _slope_enclosure(
     spec: Kind, piece: Slope, x: Array, parameters: Parameters
 ) -> tuple[Array, Array]:
-    """A piece's slope at x, rounded outward; exactly if it is constant."""
+    """The slope at x of a piece where it is not constant, rounded outward."""
     at_x = np.broadcast_to(np.asarray(_slope_at(piece, x, parameters)), x.shape)
-    if not callable(piece):
-        return at_x, at_x
     terms = np.abs(at_x) if spec.terms is None else spec.terms(x, **parameters)
     size = np.maximum(terms, MIN_SLOPE_SIZE)
     pad = PAD * size * (4 + np.abs(np.log(size)))
@@ -446,29 +467,99 @@ def linear_bounds(
     return k1, c1, k2, c2
 
 
+@dataclass(frozen=True, eq=False)
+class LinePair:
+    """Two lines on the same side of an activation, for every neuron: slopes x + offsets.
+
+    The line between them with weight w on the second is on that side as well."""
+
+    slopes: Array  # (2, n)
+    offsets: Array  # (2, n)
+
+
+def line_pairs(
+    kind: str, lo: Array, hi: Array, parameters: Parameters
+) -> tuple[LinePair, LinePair]:
+    """Two lines below the activation on [lo, hi] and two above it, rounded outward.
+
+    For a piecewise linear one they are sides of the hull of its graph: those at the two ends of the
+    interval. For others the best of some slopes at each quarter of the interval."""
+    cells = _cells(kind, lo, hi, parameters)
+    if KINDS[kind].piecewise_linear:
+        slopes = _chords(cells)
+        inset = (hi - lo) * NEAR_END
+        x = np.array([lo + inset, hi - inset])
+    else:
+        inset = (hi - lo) / 4
+        x = np.array([lo + inset, hi - inset])
+        touching = [slope(kind, point, parameters) for point in x]
+        slopes = np.array([*_end_chord(cells), *touching, cells.low[..., 0], cells.low[..., -1]])
+    below, above = cells.offsets(slopes)
+    places = np.arange(slopes.shape[1])
+    highest = (slopes * x[:, None] + below).argmax(axis=1)
+    lowest = (slopes * x[:, None] + above).argmin(axis=1)
+    return (
+        LinePair(slopes[highest, places], below[highest, places]),
+        LinePair(slopes[lowest, places], above[lowest, places]),
+    )
+
+
+def _chords(cells: _Cells) -> Array:
+    """The slopes between any two points of a grid, (pairs, n)."""
+    first, second = np.triu_indices(cells.points.shape[-1], 1)
+    width = np.maximum(cells.points[..., second] - cells.points[..., first], MIN_WIDTH)
+    with np.errstate(over="ignore"):
+        chords = (cells.values[..., second] - cells.values[..., first]) / width
+    return np.moveaxis(chords, -1, 0)
+
+
+def _end_chord(cells: _Cells) -> Array:
+    """The slope between the first and the last point of a grid, (1, n)."""
+    width = np.maximum(cells.points[..., -1] - cells.points[..., 0], MIN_WIDTH)
+    with np.errstate(over="ignore"):
+        return ((cells.values[..., -1] - cells.values[..., 0]) / width)[None]
+
+
+def offset_and_error(
+    kind: str, k: Array, lo: Array, hi: Array, parameters: Parameters
+) -> tuple[Array, Array]:
+    """c and e with |value(x) - (k x + c)| <= e on [lo, hi]."""
+    below, above = _cells(kind, lo, hi, parameters).offsets(k)
+    middle = below / 2 + above / 2
+    return middle, np.nextafter(np.maximum(above - middle, middle - below), np.inf)
+
+
 def value_range(kind: str, lo: Array, hi: Array, parameters: Parameters) -> tuple[Array, Array]:
     """The range of values on [lo, hi], rounded outward."""
-    return _cells(kind, lo, hi, parameters).offsets(np.zeros_like(lo))
+    cells = _cells(kind, lo, hi, parameters)
+    if KINDS[kind].is_unrounded:
+        return cells.values.min(axis=-1), cells.values.max(axis=-1)
+    return cells.offsets(np.zeros_like(lo))
 
 
 @dataclass(frozen=True)
 class _Cells:
     """A grid on every interval: values at its points, and slope ranges in its cells."""
 
+    is_linear: bool  # whether the function is linear in every cell
     points: Array  # (n, cells + 1)
     values: Array  # at the points
-    low: Array  # (n, cells): the smallest slope in a cell
-    high: Array  # the largest slope in a cell
+    low: Array  # (n, cells): the smallest slope in a cell, if it is not linear
+    high: Array  # and the largest
     pad: Array  # (n,): a bound on the error of the values
 
     def offsets(self, k: Array) -> tuple[Array, Array]:
-        """Bounds on value(x) - k x over the interval.
+        """Bounds on value(x) - k x over the interval; k has the shape of the intervals, or more.
 
-        In a cell of width w, g = value - k x has slope in [p, q]; where p < 0 < q, g is at most
-        the height where the steepest rise from the left end meets the steepest fall to the right
-        end."""
+        A function that is linear in every cell takes them at the points. Otherwise, in a cell of
+        width w, g = value - k x has slope in [p, q]; where p < 0 < q, g is at most the height where
+        the steepest rise from the left end meets the steepest fall to the right end."""
         k = k[..., None]
         g = self.values - k * self.points
+        terms = np.abs(self.values).max(-1) + np.abs(k * self.points).max(-1)
+        if self.is_linear:
+            pad = self.pad + LINE_PAD * terms + TINY
+            return g.min(-1) - pad, g.max(-1) + pad
         left = g[..., :-1]
         right = g[..., 1:]
         w = np.diff(self.points)
@@ -482,11 +573,7 @@ class _Cells:
         bottom = np.minimum(np.minimum(left, right), left + np.minimum(p, 0) * fall)
         # Heights are sums of values, k x, and slopes times w. Each is rounded a few times; a
         # quotient by `spread` is multiplied by p or q, which is no larger.
-        terms = (
-            np.abs(self.values).max(-1)
-            + np.abs(k * self.points).max(-1)
-            + (np.maximum(np.abs(p), np.abs(q)) * w).max(-1)
-        )
+        terms = terms + (np.maximum(np.abs(p), np.abs(q)) * w).max(-1)
         pad = self.pad + LINE_PAD * terms + TINY
         return bottom.min(-1) - pad, top.max(-1) + pad
 
@@ -496,7 +583,8 @@ def _cells(kind: str, lo: Array, hi: Array, parameters: Parameters) -> _Cells:
     columns = {name: _as_column(p) for name, p in parameters.items()}
     left = lo[..., None]
     right = hi[..., None]
-    fractions = np.linspace(0.0, 1.0, CELLS + 1)
+    is_linear = KINDS[kind].piecewise_linear  # between its break points, which are then enough
+    fractions = np.linspace(0.0, 1.0, 2 if is_linear else CELLS + 1)
     points = [left + (hi - lo)[..., None] * fractions]
     for point in KINDS[kind].breaks(**columns):
         points.append(np.broadcast_to(point, left.shape))
@@ -504,13 +592,16 @@ def _cells(kind: str, lo: Array, hi: Array, parameters: Parameters) -> _Cells:
     grid[..., 0] = lo
     grid[..., -1] = hi
     values = value(kind, grid, columns)
-    low, high = slope_range(kind, grid[..., :-1], grid[..., 1:], columns)
+    low = np.empty(0)
+    high = np.empty(0)
+    if not is_linear:
+        low, high = slope_range(kind, grid[..., :-1], grid[..., 1:], columns)
     largest = np.abs(values).max(-1)
     if KINDS[kind].exact:
         pad = EXACT_PAD * largest
     else:
         pad = VALUE_PAD * rounding_size(kind, parameters) * (1 + largest + np.abs(grid).max(-1))
-    return _Cells(grid, values, low, high, pad)
+    return _Cells(is_linear, grid, values, low, high, pad)
 
 
 def _as_column(parameter: Array | float) -> Array | float:
