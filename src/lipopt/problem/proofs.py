@@ -7,13 +7,14 @@ verifies; a method whose bound has no such proof leaves it out.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TypeAlias
 
 import numpy as np
 
 from ..numerics.arrays import Array
 from ..numerics.rounding import up
+from .derivative import DerivativeProblem
 
 
 @dataclass(frozen=True)
@@ -69,7 +70,80 @@ class ByInput:
     proofs: Mapping[int, Multipliers | KrivineTerms]
 
 
-Proof: TypeAlias = PathSums | LayerNorms | MatrixNorm | KrivineTerms | Multipliers | ByInput
+@dataclass(frozen=True, eq=False)
+class Cuts:
+    """Better ends of the intervals of some neurons of one group, on one side, and their proofs.
+
+    For a lower end: y - sum of weights * sign (y_c - value) over the constraints c of the cell,
+    where every neuron before is replaced by a line with the given slope, is at least `ends` over
+    the cell's box. For an upper end the same holds of -y and -ends."""
+
+    is_upper: bool
+    neurons: Array
+    ends: Array
+    weights: Array  # (cuts, constraints)
+    slopes: Array  # (cuts, neurons): of lines, or of neurons that are linear in the cell
+
+
+@dataclass(frozen=True)
+class InputSplit:
+    """An input is at most the value in the first child, and at least the value in the second."""
+
+    place: int
+    value: float
+
+
+@dataclass(frozen=True)
+class NeuronSplit:
+    """The same for the input of a neuron."""
+
+    neuron: int
+    value: float
+
+
+Split: TypeAlias = InputSplit | NeuronSplit
+
+
+@dataclass(frozen=True, eq=False)
+class Relaxed:
+    """A cell's derivative problem, and a method's bound on it with its proof."""
+
+    problem: DerivativeProblem
+    value: float
+    proof: Proof
+
+
+@dataclass(eq=False)
+class Branching:
+    """A cell in the tree of a proof: what was proved in it, and how it ends.
+
+    It is divided, or it is empty, or its derivative is bounded: by a relaxation if there is one,
+    otherwise by interval arithmetic."""
+
+    cuts: tuple[Cuts, ...]
+    fixed: Array  # neurons that are linear here, and were not known to be in the parent
+    is_empty: bool = False
+    relaxed: Relaxed | None = None
+    split: Split | None = None  # None with one child: the same cell, looked at again
+    children: list[Branching] = field(default_factory=list)
+
+    def divide(self, split: Split | None, children: list[Branching]) -> None:
+        """Let the cell end in children."""
+        self.relaxed = None
+        self.split = split
+        self.children = children
+
+
+@dataclass(frozen=True, eq=False)
+class Tree:
+    """A division of the domain into cells. Neurons are numbered in the order of nodes and places."""
+
+    nodes: Array  # of every neuron, the activation node that it belongs to
+    places: Array  # and its place in that node; all others are linear over the whole domain
+    root: Branching
+
+
+Proof: TypeAlias = PathSums | LayerNorms | MatrixNorm | KrivineTerms | Multipliers | ByInput | Tree
 
 
 def best_by_input(proofs: Sequence[Multipliers]) -> dict[int, Multipliers]:

@@ -21,6 +21,7 @@ from ..numerics.arrays import Array
 from .derivative import DerivativeProblem, derivative_problem
 from .intervals import Interval, preactivation_intervals
 from .presolve import only_rows, presolve, split_rows
+from .proofs import Tree
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,6 +46,14 @@ class Question:
 
 
 @dataclass(frozen=True, eq=False)
+class Refinement:
+    """What makes intervals better than those of one pass, and the latter."""
+
+    before: list[Interval]
+    proof: Tree  # of one cell, the whole domain
+
+
+@dataclass(frozen=True, eq=False)
 class Posed:
     """A question about a network, made ready for the methods."""
 
@@ -53,6 +62,7 @@ class Posed:
     intervals: list[Interval] | None  # the values of every node over the domain; None: all numbers
     raw: DerivativeProblem  # as the network stands, affine nodes included
     problem: DerivativeProblem  # after presolve
+    refinement: Refinement | None = None  # how the intervals became what they are
 
     @property
     def parts(self) -> list[tuple[DerivativeProblem, DerivativeProblem]]:

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, TypeAlias
 
+from ..numerics.arrays import Array
 from .derivative import DerivativeProblem
 from .proofs import Proof
+from .question import Posed
 
-Status: TypeAlias = Literal["complete", "time limit"]
+Status: TypeAlias = Literal["complete", "time limit", "cell limit", "interrupted"]
 Progress: TypeAlias = Callable[..., None]  # progress(message, fraction=None)
 
 
@@ -25,12 +27,20 @@ class Budget:
     deadline: float | None = None  # on the clock of time.monotonic
     seed: int = 0
     progress: Progress = _silent
+    gap: float | None = None  # between both bounds, relative: where branch and bound may stop
+    jobs: int = 1  # processes that may share the work
 
     @staticmethod
-    def of(time_limit: float | None, seed: int = 0, progress: Progress | None = None) -> Budget:
+    def of(
+        time_limit: float | None,
+        seed: int = 0,
+        progress: Progress | None = None,
+        gap: float | None = None,
+        jobs: int = 1,
+    ) -> Budget:
         """A budget whose clock starts now."""
         deadline = None if time_limit is None else time.monotonic() + time_limit
-        return Budget(deadline, seed, progress or _silent)
+        return Budget(deadline, seed, progress or _silent, gap, jobs)
 
     @property
     def seconds_left(self) -> float:
@@ -54,6 +64,15 @@ class Memory:
 
 
 @dataclass(frozen=True, eq=False)
+class Sample:
+    """A point of the domain, the norm of the Jacobian there, and the slopes of every activation."""
+
+    value: float
+    point: Array
+    slopes: Mapping[int, Array]
+
+
+@dataclass(frozen=True, eq=False)
 class Task:
     """One problem to bound, and what is known about it already."""
 
@@ -63,6 +82,9 @@ class Task:
     pop_lower: float = 0.0  # a lower bound on the optimum
     upper: float = float("inf")  # an upper bound: what stays far above it is not worth its time
     memory: Memory | None = None
+    posed: Posed | None = None  # the question that the problem comes from
+    best: Sample | None = None  # where the largest slope was found
+    keeps_proof: bool = True  # also if it takes much memory
 
     @property
     def seconds_left(self) -> float:
@@ -78,3 +100,4 @@ class UpperBound:
     pop_lower: float | None = None  # a lower bound on the optimum, if the method found one
     proof: Proof | None = None  # None if it cannot be written as a certificate
     details: dict[str, Any] = field(default_factory=dict)
+    best: Sample | None = None  # where the largest slope was found, if the method looked for it

@@ -1,0 +1,277 @@
+"""A network over a domain, in the neurons whose slope is not known there.
+
+Variables are the inputs x and the outputs p of these neurons, which are numbered in the order of
+the network. Neurons with a known slope are linear and are substituted. What remains are *forms*,
+
+    y_a = form_a . (x, p, 1)        the input of neuron a
+
+and the same for the rows of the objective. Forms are rounded. Their errors bound what that changes:
+in the value y_a over the domain, and in its derivative over all directions |t| <= 1 and all slopes.
+Over the whole space values are not used, and their errors mean nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from ..errors import LipoptError
+from ..model import activations
+from ..model.activations import LinePair, Parameters
+from ..model.network import Activation, Affine, Network
+from ..numerics.arrays import Array
+from ..numerics.rounding import gamma, terms, up
+from ..problem.intervals import Interval
+from ..problem.question import Posed, slope_ranges
+
+MAX_ENTRIES = 2**27  # of all forms together: 1 GB
+
+
+@dataclass(frozen=True, eq=False)
+class Reduced:
+    """Neurons, their forms, and what bounds the rounding of these."""
+
+    network: Network
+    inputs: int
+    nodes: Array  # of every neuron, the activation node that it belongs to
+    places: Array  # and its place in that node
+    groups: tuple[slice, ...]  # the neurons of each activation node
+    forms: Forms  # of the inputs of all neurons
+    objective: Forms  # of the rows whose constant is asked for
+    # (inputs + neurons + 1, 2): the largest absolute values of the variables over the domain, and
+    # of their derivatives in directions |t| <= 1.
+    sizes: Array
+
+    @property
+    def neurons(self) -> int:
+        return len(self.nodes)
+
+    @property
+    def width(self) -> int:
+        """The number of variables, and one more for the constant."""
+        return self.inputs + self.neurons + 1
+
+    def columns(self, neurons: Array) -> Array:
+        """The places of neurons among the variables."""
+        return self.inputs + neurons
+
+    def source(self, group: slice) -> int:
+        """The node that a group's activation reads."""
+        node = self.network.nodes[self.nodes[group.start]]
+        assert isinstance(node, Activation)
+        return node.source
+
+    def inputs_of_neurons(self, points: Array) -> Array:
+        """The input of every neuron at points of the domain, (neurons, points)."""
+        values = self.network.node_values(points)
+        found = np.empty((self.neurons, points.shape[1]))
+        for group in self.groups:
+            found[group] = values[self.source(group)][self.places[group]]
+        return found
+
+    def slope_range(self, group: slice, low: Array, high: Array) -> tuple[Array, Array]:
+        """The slopes of neurons of a group whose inputs lie between low and high."""
+        kind, parameters = self._activation(group)
+        return activations.slope_range(kind, low, high, parameters, is_open=True)
+
+    def line_pairs(self, group: slice, low: Array, high: Array) -> tuple[LinePair, LinePair]:
+        """Two lines below and two above every neuron of a group, on these intervals."""
+        kind, parameters = self._activation(group)
+        return activations.line_pairs(kind, low, high, parameters)
+
+    def offset_and_error(
+        self, group: slice, slopes: Array, low: Array, high: Array
+    ) -> tuple[Array, Array]:
+        """What the neurons of a group differ by from slope times input, and how exactly."""
+        kind, parameters = self._activation(group)
+        return activations.offset_and_error(kind, slopes, low, high, parameters)
+
+    def is_piecewise_linear(self, group: slice) -> bool:
+        kind, _ = self._activation(group)
+        return activations.KINDS[kind].piecewise_linear
+
+    @property
+    def has_smooth_neurons(self) -> bool:
+        return not all(self.is_piecewise_linear(group) for group in self.groups)
+
+    def slope_width(self, group: slice, place: int, low: float, high: float) -> float:
+        """The width of the slope range of one neuron of a group on an interval."""
+        kind, parameters = self._activation(slice(group.start + place, group.start + place + 1))
+        ends = activations.slope_range(
+            kind, np.array([low]), np.array([high]), parameters, is_open=True
+        )
+        return float(ends[1][0] - ends[0][0])
+
+    def break_points(self, group: slice) -> Array:
+        """Where the slope jumps or turns, (break points, neurons)."""
+        kind, parameters = self._activation(group)
+        size = group.stop - group.start
+        points = activations.KINDS[kind].breaks(**parameters)
+        found = [np.broadcast_to(point, size) for point in points]
+        return np.array(found).reshape(len(found), size)
+
+    def _activation(self, group: slice) -> tuple[str, Parameters]:
+        """The kind of a group's activation, and its parameters for these neurons."""
+        node = self.network.nodes[self.nodes[group.start]]
+        assert isinstance(node, Activation)
+        return node.kind, _only(node.parameters, self.places[group])
+
+
+def _only(parameters: Parameters, places: Array) -> Parameters:
+    """The parameters of some neurons of a node."""
+    chosen: dict[str, Array | float] = {}
+    for name, value in parameters.items():
+        chosen[name] = np.asarray(value)[places] if np.ndim(value) else value
+    return chosen
+
+
+@dataclass(frozen=True, eq=False)
+class Forms:
+    """Rows of coefficients over (x, p, 1), and by how much they may be off."""
+
+    rows: Array  # (n, width)
+    errors: Array  # (n, 2): of the value, of the derivative
+
+    def __getitem__(self, places: Array | slice) -> Forms:
+        return Forms(self.rows[places], self.errors[places])
+
+
+def reduce(posed: Posed) -> Reduced:
+    """The network of a question, in the neurons whose slope is not known over its domain."""
+    network = posed.network
+    intervals = posed.intervals
+    inputs = network.input_size
+    ranges = slope_ranges(network, intervals)
+    variables = _number_variables(network, ranges)
+    width = inputs + sum(len(places) for places, _ in variables.values()) + 1
+    if width * max(node.size for node in network.nodes) > MAX_ENTRIES:
+        raise LipoptError(
+            "the network is too large to be divided into cells: its neurons, written in the inputs and"
+            f" in the neurons whose slope is not known, take {width} numbers each; use 'sdp'"
+        )
+    sizes = np.zeros((width, 2))
+    sizes[:inputs, 0] = _largest(intervals, 0, inputs)
+    sizes[:inputs, 1] = 1.0
+    sizes[-1, 0] = 1.0
+    units = np.zeros((inputs, width))
+    units[np.arange(inputs), np.arange(inputs)] = 1.0
+    forms = [Forms(units, np.zeros((inputs, 2)))]
+    for i, node in enumerate(network.nodes[1:], start=1):
+        if isinstance(node, Affine):
+            forms.append(_affine_forms(node, forms, sizes))
+            continue
+        assert isinstance(node, Activation)
+        before = forms[node.source]
+        places, columns = variables[i]
+        steepest = np.maximum(np.abs(ranges[i][0]), np.abs(ranges[i][1]))
+        slopes = np.abs(before.rows) @ sizes[:, 1] + before.errors[:, 1]
+        sizes[columns, 0] = _largest(intervals, i, node.size)[places]
+        sizes[columns, 1] = up(steepest * slopes, width + 3)[places]
+        own = _linear_forms(node, before, ranges[i][0], intervals)
+        own.rows[places] = 0.0
+        own.rows[places, columns] = 1.0
+        own.errors[places] = 0.0
+        forms.append(own)
+    return _assemble(posed, variables, forms, sizes)
+
+
+def _number_variables(
+    network: Network, ranges: Mapping[int, Interval]
+) -> dict[int, tuple[Array, Array]]:
+    """For every activation node, the places of its variables and their columns."""
+    found = {}
+    first = network.input_size
+    for i, (low, high) in ranges.items():
+        node = network.nodes[i]
+        assert isinstance(node, Activation)
+        is_linear = (low == high) & activations.KINDS[node.kind].piecewise_linear
+        places = np.flatnonzero(~is_linear)
+        found[i] = (places, first + np.arange(len(places)))
+        first += len(places)
+    return found
+
+
+def _assemble(
+    posed: Posed,
+    variables: Mapping[int, tuple[Array, Array]],
+    forms: Sequence[Forms],
+    sizes: Array,
+) -> Reduced:
+    """The forms of the inputs of all variables, and of the rows of the objective."""
+    network = posed.network
+    chosen = []
+    nodes = []
+    groups = []
+    for i, (places, columns) in variables.items():
+        if len(places) == 0:
+            continue
+        node = network.nodes[i]
+        assert isinstance(node, Activation)
+        chosen.append(forms[node.source][places])
+        nodes.append(np.full(len(places), i))
+        first = int(columns[0]) - network.input_size
+        groups.append(slice(first, first + len(places)))
+    rows = posed.question.rows
+    output = Affine("objective", (0,), (rows,), np.zeros(rows.shape[0]))
+    objective = _affine_forms(output, [forms[-1]], sizes)
+    none = np.zeros((0, len(sizes)))
+    return Reduced(
+        network=network,
+        inputs=network.input_size,
+        nodes=np.concatenate([np.empty(0, int), *nodes]),
+        places=np.concatenate([np.empty(0, int), *(places for places, _ in variables.values())]),
+        groups=tuple(groups),
+        forms=Forms(
+            np.concatenate([none, *(part.rows for part in chosen)]),
+            np.concatenate([np.zeros((0, 2)), *(part.errors for part in chosen)]),
+        ),
+        objective=objective,
+        sizes=sizes,
+    )
+
+
+def _largest(intervals: list[Interval] | None, i: int, size: int) -> Array:
+    """The largest absolute value of the entries of node i; over the whole space it is not used."""
+    if intervals is None:
+        return np.zeros(size)
+    low, high = intervals[i]
+    return np.maximum(np.abs(low), np.abs(high))
+
+
+def _affine_forms(node: Affine, forms: Sequence[Forms], sizes: Array) -> Forms:
+    """The forms of an affine node, from those of its sources."""
+    rows = np.zeros((node.size, len(sizes)))
+    rows[:, -1] = node.bias
+    errors = np.zeros((node.size, 2))
+    magnitude = np.abs(rows) @ sizes
+    roundings = len(sizes) + 2
+    for source, matrix in zip(node.sources, node.matrices, strict=True):
+        weights = matrix.astype(np.float64)
+        rows += weights @ forms[source].rows
+        errors += abs(weights) @ forms[source].errors
+        magnitude += abs(weights) @ (np.abs(forms[source].rows) @ sizes)
+        roundings += terms(matrix) + 2
+    return Forms(rows, up(errors + gamma(roundings) * magnitude, roundings))
+
+
+def _linear_forms(
+    node: Activation, before: Forms, slopes: Array, intervals: list[Interval] | None
+) -> Forms:
+    """Slope times input, plus what that differs from the activation on its interval."""
+    offset = np.zeros(node.size)
+    error = np.zeros(node.size)
+    if intervals is not None:
+        ends = intervals[node.source]
+        offset, error = activations.offset_and_error(node.kind, slopes, *ends, node.parameters)
+    return scaled_forms(before, slopes, offset, error)
+
+
+def scaled_forms(forms: Forms, slopes: Array, offset: Array, error: Array) -> Forms:
+    """The forms of slope y + offset, where the offset is off by `error` at most."""
+    rows = slopes[:, None] * forms.rows
+    rows[:, -1] += offset
+    errors = np.abs(slopes)[:, None] * forms.errors
+    errors[:, 0] += error
+    return Forms(rows, up(errors, 2))

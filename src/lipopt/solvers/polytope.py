@@ -1,0 +1,88 @@
+"""Linear functions over a polytope that grows in dimension: many small LPs through HiGHS.
+
+Each starts from the basis of the last one, so that it takes few steps. What comes back are hints:
+a point and multipliers. Whoever uses them computes bounds from them anew.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from ..numerics.arrays import Array
+
+
+@dataclass(frozen=True, eq=False)
+class Minimum:
+    """Where a linear function is smallest, and a multiplier for every row; signs as in HiGHS."""
+
+    point: Array
+    multipliers: Array
+
+
+class Polytope:
+    """All v with lower <= v <= upper and row_lower <= rows v <= row_upper."""
+
+    def __init__(self, lower: Array, upper: Array) -> None:
+        import highspy
+
+        self._optimal = highspy.HighsModelStatus.kOptimal
+        self._infeasible = highspy.HighsModelStatus.kInfeasible
+        self._highs = highspy.Highs()
+        for name, value in {"output_flag": False, "threads": 1, "presolve": "off"}.items():
+            self._highs.setOptionValue(name, value)
+        self.columns = 0
+        self.rows = 0
+        self.add_columns(lower, upper)
+
+    def add_columns(self, lower: Array, upper: Array) -> None:
+        """New variables, in no row yet."""
+        count = len(lower)
+        none = np.zeros(0, np.int32)
+        starts = np.zeros(count, np.int32)
+        self._highs.addCols(count, np.zeros(count), lower, upper, 0, starts, none, np.zeros(0))
+        self.columns += count
+
+    def add_rows(self, rows: Array, lower: Array, upper: Array) -> None:
+        """New rows over the first variables, as a dense array."""
+        places, columns = np.nonzero(rows)
+        counts = np.bincount(places, minlength=len(rows))
+        starts = np.concatenate([[0], np.cumsum(counts)[:-1]]).astype(np.int32)
+        values = rows[places, columns]
+        columns = columns.astype(np.int32)
+        self._highs.addRows(len(rows), lower, upper, len(values), starts, columns, values)
+        self.rows += len(rows)
+
+    def remove_rows(self, count: int) -> None:
+        """Take back the rows that were added last."""
+        last = np.arange(self.rows - count, self.rows, dtype=np.int32)
+        self._highs.deleteRows(count, last)
+        self.rows -= count
+
+    def has_points(self) -> bool:
+        """Whether the solver finds a point, or does not say that there is none."""
+        self._set_cost(np.zeros(0))
+        self._highs.run()
+        return bool(self._highs.getModelStatus() != self._infeasible)
+
+    def minimize(self, cost: Array) -> Minimum | None:
+        """The minimum of cost . v, where costs that are missing are zero; None if none was found."""
+        self._set_cost(cost)
+        self._highs.run()
+        if self._highs.getModelStatus() != self._optimal:
+            return None
+        solution = self._highs.getSolution()
+        point = np.array(solution.col_value)
+        multipliers = np.array(solution.row_dual)
+        # HiGHS takes no rows with huge coefficients, and has then fewer than were given to it.
+        is_complete = len(point) == self.columns and len(multipliers) == self.rows
+        if not (is_complete and np.isfinite(point).all() and np.isfinite(multipliers).all()):
+            return None
+        return Minimum(point, multipliers)
+
+    def _set_cost(self, cost: Array) -> None:
+        """Costs of the first variables; the others cost nothing."""
+        whole = np.zeros(self.columns)
+        whole[: len(cost)] = cost
+        self._highs.changeColsCost(self.columns, np.arange(self.columns, dtype=np.int32), whole)
