@@ -10,17 +10,20 @@ from typing import Any, Literal
 
 import numpy as np
 
+from .cells.refine import refine
 from .certificates.write import certify as write_certificate
 from .errors import LipoptError
-from .lower.gradients import Sample, sample
+from .lower.gradients import sample
 from .lower.pop import pop_lower_bound
+from .methods.auto import MAX_GAP, Auto
+from .methods.branch import QUICK_CELLS, Branch, cells_in_a_second
 from .methods.registry import REGISTER, Method, find_method
 from .model.domain import Domain, Region, describe, one_box_only, pieces
 from .model.network import Network
 from .model.norms import NormName
 from .numerics.blas import arithmetic
 from .problem.question import Posed, Question, pose
-from .problem.task import Budget, Progress, Status, Task, UpperBound
+from .problem.task import Budget, Progress, Sample, Status, Task, UpperBound
 from .readers import load
 from .result import LowerBound, Result
 
@@ -41,7 +44,9 @@ def bound(
     margin: tuple[int, int] | None = None,
     domain: Domain = None,
     method: str | Method = "auto",
+    gap: float | None = None,
     time_limit: float | None = None,
+    jobs: int = 1,
     seed: int = 0,
     samples: int | None = None,
     certify: bool = False,
@@ -62,8 +67,12 @@ def bound(
         domain: a Ball, a Box, Boxes, or None for the whole space.
         method: the name of a method, such as "sdp" or "lipopt-3", or its settings, such as
             `LiPopt(3)`. docs/choosing.md compares them.
+        gap: how far the upper bound may be above the lower one, relative: 0.01 is one percent. In a
+            ball or a box, "auto" then goes on to branch and bound.
         time_limit: seconds, divided among the boxes of a union; None for no limit. When the time is
-            up, the best bound so far is returned with the status "time limit".
+            up, the best bound so far is returned with the status "time limit". In a ball or a box,
+            "auto" uses the time that is left for branch and bound.
+        jobs: processes that share the work of branch and bound.
         seed: the seed of everything random.
         samples: random points for the lower bound; 5,000 if not given, fewer for large networks.
         certify: whether to write a certificate too. `upper` is then what the certificate proves, a
@@ -72,7 +81,8 @@ def bound(
             the work that is done.
 
     Returns:
-        A Result: `upper`, `lower`, `pop_lower`, and how they were found.
+        A Result: `upper`, `lower`, `pop_lower`, and how they were found. If Ctrl-C is pressed during
+        branch and bound, it is what was found until then, with the status "interrupted".
 
     Raises:
         LipoptError: the network cannot be read, the question makes no sense, the method does not
@@ -89,13 +99,16 @@ def bound(
         >>> ball = lipopt.Ball([1.0, -3.0], radius=0.1)  # one of two neurons is off there
         >>> round(lipopt.bound(weights, domain=ball).upper, 3)
         2.0
+        >>> exact = lipopt.bound(weights, domain=lipopt.Ball([0.1, 0.0], radius=1.0), gap=0.0)
+        >>> round(exact.lower, 6), round(exact.upper, 6)
+        (3.0, 3.0)
     """
     chosen = find_method(method)
     if certify:
         one_box_only("a certificate", domain)
     network = load(network, input_shape=input_shape)
     asked = _Asked.check(network, norm, output, margin, domain)
-    work = _Work.check(network, time_limit, seed, samples, QUICK_SAMPLES, progress)
+    work = _Work.check(network, time_limit, seed, samples, QUICK_SAMPLES, progress, gap, jobs)
     results = []
     with arithmetic(network.widest):
         for part in asked.parts:
@@ -123,13 +136,14 @@ def compare(
 ) -> list[Result]:
     """The same question put to several methods.
 
-    Intervals, presolve and lower bounds are computed once; a lower bound that one method finds
-    counts for all.
+    Intervals, presolve and lower bounds are computed once; lower bounds that one method finds count
+    for all.
 
     Args:
         network: a Network, or anything that `load` reads.
         input_shape: the shape of one input of a torch module, without the batch dimension.
         methods: names of methods or their settings; all that are registered but "auto" if not given.
+            Without a time limit, branch and bound ends after some hundred cells.
         norm: the norm on the inputs, "linf", "l2" or "l1".
         output: the number of an output, from 0, or "all".
         margin: two outputs (i, j), to bound output i minus output j.
@@ -159,6 +173,8 @@ def compare(
     """
     names = sorted(set(REGISTER) - {"auto"}) if methods is None else methods
     chosen = [find_method(name) for name in names]
+    if time_limit is None:
+        chosen = [_with_an_end(method) for method in chosen]
     if certify:
         one_box_only("a certificate", domain)
     network = load(network, input_shape=input_shape)
@@ -179,10 +195,21 @@ def compare(
                     on_refusal(chosen[k].name, error)
                     del found[k]
     results = [_largest(each, domain) for each in found.values()]
-    # A lower bound that one method found holds for all.
-    best = max((result.pop_lower or 0.0 for result in results), default=0.0)
-    shared = [replace(result, pop_lower=best) for result in results]
-    return sorted(shared, key=lambda result: result.upper)
+    return sorted(_sharing_lower_bounds(results), key=lambda result: result.upper)
+
+
+def _sharing_lower_bounds(results: Sequence[Result]) -> list[Result]:
+    """The same results; a lower bound that one method found holds for all.
+
+    Only branch and bound gets below the optimum of the POP."""
+    pop_lower = max((result.pop_lower or 0.0 for result in results), default=0.0)
+    lower = max((result.lower for result in results), default=0.0)
+    point = next((result.point for result in results if result.lower == lower), ())
+    shared = []
+    for result in results:
+        own = None if pop_lower > result.upper else pop_lower
+        shared.append(replace(result, pop_lower=own, lower=lower, point=point))
+    return shared
 
 
 def lower_bound(
@@ -277,6 +304,8 @@ class _Work:
     seed: int
     samples: int
     progress: Progress | None
+    gap: float | None
+    jobs: int
 
     @staticmethod
     def check(
@@ -286,17 +315,23 @@ class _Work:
         samples: int | None,
         usual_samples: int,
         progress: Progress | None,
+        gap: float | None = None,
+        jobs: int = 1,
     ) -> _Work:
         if samples is None:
             cost = 20 * network.neurons + network.weights  # of one point, in multiplications
             samples = min(usual_samples, max(100, SAMPLING_WORK // cost))
         check_work(time_limit, seed, samples)
-        return _Work(time_limit, seed, samples, progress)
+        if gap is not None and not (isinstance(gap, Real) and gap >= 0):
+            raise LipoptError(f"the gap must be a number >= 0, such as 0.01, got {gap!r}")
+        if not isinstance(jobs, Integral) or jobs < 1:
+            raise LipoptError(f"the number of jobs must be a whole number > 0, got {jobs!r}")
+        return _Work(time_limit, seed, samples, progress, gap, int(jobs))
 
     def budget(self, parts: int) -> Budget:
         """The budget of one of several parts, from now on."""
         limit = None if self.time_limit is None else self.time_limit / parts
-        return Budget.of(limit, self.seed, self.progress)
+        return Budget.of(limit, self.seed, self.progress, self.gap, self.jobs)
 
 
 @dataclass(frozen=True, eq=False)
@@ -314,6 +349,7 @@ class _Inquiry:
             budget.progress("bounding pre-activations", fraction)
 
         posed = pose(asked.network, replace(asked.question, domain=part), show)
+        posed = refine(posed, budget)
         best = sample(posed, budget, samples)
         lowers = [pop_lower_bound(problem, budget, best) for _, problem in posed.parts]
         labels = {
@@ -326,46 +362,135 @@ class _Inquiry:
         return _Inquiry(posed, best, max([*lowers, _value(best)]), labels)
 
     def lower_bound(self, seconds: float) -> LowerBound:
-        point = () if self.best is None else tuple(float(v) for v in self.best.point)
+        point = _as_tuple(self.best)
         return LowerBound(_value(self.best), self.pop_lower, point, seconds, **self.labels)
 
     def result(self, method: Method, budget: Budget, certify: bool) -> Result:
         """What a method says, the largest over all parts; with `certify`, as a certificate."""
         start = time.perf_counter()
-        parts = self.posed.parts
-        known = self.pop_lower if len(parts) == 1 else 0.0
-        tasks = [Task(raw, problem, budget, pop_lower=known) for raw, problem in parts]
-        bounds = [method(task) for task in tasks]
-        worst = max(bounds, key=lambda found: found.value)
-        check_bounds(method, bounds, self.pop_lower)
+        answer = self._answer(method, budget, certify)
+        if isinstance(method, Auto):
+            answer = self._go_on(answer, budget, certify)
+        worst = answer.worst
         upper = worst.value
         details = worst.details
         certificate = None
         if certify:
-            certificate = write_certificate(self.posed, tasks, bounds)
+            certificate = write_certificate(self.posed, answer.tasks, answer.bounds)
             upper = certificate.bound
             details = {**details, "loss": certificate.loss}
-        lowers = [found.pop_lower for found in bounds if found.pop_lower is not None]
+        best = worst.best or self.best
         return Result(
             upper=upper,
-            lower=_value(self.best),
-            pop_lower=max([self.pop_lower, *lowers]),
+            lower=_value(best),
+            pop_lower=self._pop_lower(answer, upper),
             method=method.name,
             seconds=time.perf_counter() - start,
-            status=_status([found.status for found in bounds]),
+            status=_status([found.status for found in answer.bounds]),
+            point=_as_tuple(best),
             certificate=certificate,
-            proofs=tuple(found.proof for found in bounds),
+            proofs=tuple(found.proof for found in answer.bounds),
             details=details,
             **self.labels,
         )
+
+    def _answer(self, method: Method, budget: Budget, certify: bool) -> _Answer:
+        """A method's bounds on all parts of the problem."""
+        parts = self.posed.parts
+        if getattr(method, "takes_all_rows", False):
+            parts = [(self.posed.raw, self.posed.problem)]
+        known = self.pop_lower if len(parts) == 1 else 0.0
+        tasks = []
+        for raw, problem in parts:
+            task = Task(raw, problem, budget, pop_lower=known, posed=self.posed, best=self.best)
+            tasks.append(replace(task, keeps_proof=certify))
+        bounds = [method(task) for task in tasks]
+        check_bounds(method, bounds, self._least(bounds))
+        return _Answer(tasks, bounds)
+
+    def _least(self, bounds: Sequence[UpperBound]) -> float:
+        """What no bound can be below: the optimum of the derivative problem, but for methods that
+        divide the domain."""
+        if any(found.best is not None for found in bounds):
+            return _value(self.best)
+        return self.pop_lower
+
+    def _go_on(self, answer: _Answer, budget: Budget, certify: bool) -> _Answer:
+        """The smaller of this answer and that of branch and bound, where it is worth trying."""
+        if self.posed.question.domain is None:
+            return answer
+        upper = answer.worst.value
+        is_asked_for = budget.gap is not None or budget.deadline is not None
+        if upper <= _value(self.best) * (1 + (budget.gap or MAX_GAP)):
+            return answer
+        cells = None if is_asked_for else cells_in_a_second(self.posed.problem)
+        if cells == 0:
+            return answer
+        try:
+            deeper = self._answer(Branch(cells=cells), budget, certify)
+        except LipoptError as error:
+            return answer.with_details(refused={"branch": str(error)})
+        if deeper.worst.value < upper:
+            return deeper.with_details(chosen="branch")
+        if is_asked_for:
+            return answer.with_status(deeper.worst)
+        return answer
+
+    def _pop_lower(self, answer: _Answer, upper: float) -> float | None:
+        """The best lower bound on the optimum of the derivative problem; None if the upper bound is
+        below it, since it is not a bound on that problem."""
+        lowers = [found.pop_lower for found in answer.bounds if found.pop_lower is not None]
+        largest = max([self.pop_lower, *lowers])
+        return None if largest > upper else largest
+
+
+@dataclass(frozen=True, eq=False)
+class _Answer:
+    """The tasks that a question was divided into, and a bound for each."""
+
+    tasks: Sequence[Task]
+    bounds: Sequence[UpperBound]
+
+    @property
+    def worst(self) -> UpperBound:
+        return max(self.bounds, key=lambda found: found.value)
+
+    def with_details(self, **details: Any) -> _Answer:
+        """The same answer with more details."""
+        bounds = []
+        for found in self.bounds:
+            bounds.append(replace(found, details={**found.details, **details}))
+        return _Answer(self.tasks, bounds)
+
+    def with_status(self, other: UpperBound) -> _Answer:
+        """The same bounds, with the status of another one and the best point that it found."""
+        bounds = []
+        for found in self.bounds:
+            bounds.append(replace(found, status=other.status, best=other.best))
+        return _Answer(self.tasks, bounds)
+
+
+def _with_an_end(method: Method) -> Method:
+    """A method that ends by itself: branch and bound may take any time."""
+    if isinstance(method, Branch) and method.cells is None:
+        return replace(method, cells=QUICK_CELLS)
+    return method
 
 
 def _value(best: Sample | None) -> float:
     return 0.0 if best is None else best.value
 
 
+def _as_tuple(best: Sample | None) -> tuple[float, ...]:
+    return () if best is None else tuple(float(v) for v in best.point)
+
+
 def _status(statuses: Sequence[Status]) -> Status:
-    return "time limit" if "time limit" in statuses else "complete"
+    """The worst of several."""
+    for status in ("interrupted", "time limit", "cell limit"):
+        if status in statuses:
+            return status
+    return "complete"
 
 
 def _largest(results: Sequence[Result], domain: Domain) -> Result:
@@ -373,9 +498,11 @@ def _largest(results: Sequence[Result], domain: Domain) -> Result:
     if domain is None or len(domain.parts) == 1:
         return results[0]
     decided = max(range(len(results)), key=lambda k: results[k].upper)
+    attained = max(range(len(results)), key=lambda k: results[k].lower)
     return replace(
         results[decided],
-        lower=max(result.lower for result in results),
+        lower=results[attained].lower,
+        point=results[attained].point,
         pop_lower=max(result.pop_lower or 0.0 for result in results),
         seconds=sum(result.seconds for result in results),
         status=_status([result.status for result in results]),

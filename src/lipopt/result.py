@@ -22,16 +22,19 @@ class Result:
     Args:
         upper: the upper bound. It is proved.
         lower: a lower bound on the constant: the norm of a gradient at some point of the domain.
-        pop_lower: a lower bound on the optimum of the problem that all methods relax (the POP). No
-            method gets below it, so `upper / pop_lower` says what a better one could gain.
+        pop_lower: a lower bound on the optimum of the problem that methods relax (the POP). None of
+            them gets below it, so `upper / pop_lower` says what a better one could gain. It is None
+            where branch and bound, which divides the domain, got below it.
         method: the name of the method.
         seconds: the time that the method and the certificate took, without the lower bounds.
-        status: "complete", or "time limit" if the method had to stop before it was done.
+        status: "complete"; or "time limit", "cell limit" or "interrupted" (by Ctrl-C) if the method
+            had to stop before it was done.
         norm: the name of the norm on the inputs.
         output: the output in words: "0", "all", or "3 - 8" for a margin.
         domain: the domain in words.
         network: the SHA-256 of the network's own file, as `Network.save` writes it.
         source: the files that the network was read from, with their SHA-256.
+        point: the input where `lower` is the norm of the gradient, flat; empty if there is none.
         certificate: the certificate, if one was asked for.
         proofs: what proves `upper`, before it is written as a certificate: one proof for each
             problem that the question was divided into. None where there is no such proof.
@@ -54,6 +57,10 @@ class Result:
             seconds: (lipopt) the time for "assembly", "solve", "tighten" and "certify".
             inputs: (lipopt, l1) the number of inputs that got a proof of their own by an LP.
             order: (shor) the order of the lifted matrix.
+            cells: (branch) the number of cells that were looked at.
+            empty: (branch) the number of cells that turned out to be empty.
+            neurons: (branch) the number of neurons whose slope is not known over the whole domain.
+            history: (branch) how both bounds developed: seconds, lower, upper, number of cells.
             loss: (certify) how much larger the certified bound is than the method's, relative.
             box: (Boxes) the number of the box that decided, from 0.
             boxes: (Boxes) the number of boxes.
@@ -80,6 +87,7 @@ class Result:
     domain: str
     network: str
     source: Source | None = None
+    point: tuple[float, ...] = ()
     certificate: Certificate | None = field(default=None, compare=False)
     proofs: Sequence[Proof | None] = field(default=(), compare=False)
     details: dict[str, Any] = field(default_factory=dict)

@@ -8,6 +8,7 @@ from typing import Literal, get_args
 import numpy as np
 from hypothesis import strategies as st
 from networks import ARCHITECTURES, make_network
+from regions import PIECEWISE_LINEAR
 
 from lipopt.model.activations import KINDS
 from lipopt.model.domain import Ball, Box
@@ -52,6 +53,28 @@ def questions(draw: st.DrawFn) -> Question:
             ]
         )
     )
+    norm = draw(st.sampled_from(NORMS))
+    output = draw(st.sampled_from(OUTPUTS))
+    return Question(network, norm, output, domain, f"{architecture} {kind} {seed}")
+
+
+@st.composite
+def piecewise_linear_questions(draw: st.DrawFn) -> Question:
+    """A piecewise linear network, a norm, an output, and a domain with an interior.
+
+    Networks of the larger architectures are asked about in small domains: their regions are
+    enumerated."""
+    architecture = draw(st.sampled_from(ARCHITECTURES))
+    kind = draw(st.sampled_from(PIECEWISE_LINEAR))
+    seed = draw(SEEDS)
+    network = make_network(architecture, kind, seed)
+    rng = np.random.default_rng(seed + 1)
+    center = rng.normal(size=network.input_size)
+    sizes = [0.01, 0.3] if network.input_size > 3 else [0.1, 0.5, 2.0]
+    size = draw(st.sampled_from(sizes))
+    box = Box(center - 0.3 * size, center + size * rng.uniform(0.1, 1, network.input_size))
+    domains: list[Ball | Box] = [Ball(center, size), box]
+    domain = draw(st.sampled_from(domains))
     norm = draw(st.sampled_from(NORMS))
     output = draw(st.sampled_from(OUTPUTS))
     return Question(network, norm, output, domain, f"{architecture} {kind} {seed}")

@@ -129,6 +129,16 @@ VnnlibOption = Annotated[
     Path | None, typer.Option("--vnnlib", help="box, or union of boxes, of a VNN-LIB file's inputs")
 ]
 TimeOption = Annotated[float | None, typer.Option("--time-limit", help="seconds (per method)")]
+GapOption = Annotated[
+    float | None,
+    typer.Option(
+        "--gap",
+        help="in a ball or box: branch and bound until the bounds are this close, such as 0.01",
+    ),
+]
+JobsOption = Annotated[
+    int, typer.Option("--jobs", help="processes that share the work of branch and bound")
+]
 SeedOption = Annotated[int, typer.Option("--seed", help="seed of everything random")]
 SamplesOption = Annotated[
     int | None,

@@ -16,6 +16,8 @@ from ..names import printable
 from ..show.progress import message_progress
 from .options import (
     CertificateOption,
+    GapOption,
+    JobsOption,
     JsonOption,
     Question,
     QuietOption,
@@ -35,7 +37,7 @@ if TYPE_CHECKING:
     from ..problem.question import Posed
     from ..result import Result
 
-METHODS = "auto, sdp, lipopt, lipopt-K (degree K), path-sum, product, lip-sdp or shor"
+METHODS = "auto, branch, sdp, lipopt, lipopt-K (degree K), path-sum, product, lip-sdp or shor"
 
 
 @command(Reading, Question)
@@ -117,14 +119,18 @@ def bound(
     device: Annotated[
         str | None, typer.Option("--device", help="torch device of the SDP methods, such as cuda")
     ] = None,
+    gap: GapOption = None,
     time_limit: TimeOption = None,
+    jobs: JobsOption = 1,
     seed: SeedOption = 0,
     samples: SamplesOption = None,
     certificate: CertificateOption = None,
     as_json: JsonOption = False,
     quiet: QuietOption = False,
 ) -> None:
-    """Bound the Lipschitz constant from above, with a lower bound beside it."""
+    """Bound the Lipschitz constant from above, with a lower bound beside it.
+
+    Ctrl-C during branch and bound shows what was found until then; the exit code is 130."""
     from ..api import bound as run
     from ..methods.registry import find_method
     from ..show import tables
@@ -139,7 +145,9 @@ def bound(
         result = run(
             reading.network,
             method=find_method(method, **settings),
+            gap=gap,
             time_limit=time_limit,
+            jobs=jobs,
             seed=seed,
             samples=samples,
             certify=certificate is not None,
@@ -154,6 +162,8 @@ def bound(
     else:
         tables.show(tables.console(), [result])
         print(written)
+    if result.status == "interrupted":
+        raise typer.Exit(130)
 
 
 @command(Reading, Question)

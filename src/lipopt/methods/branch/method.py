@@ -1,0 +1,101 @@
+"""Branch(): the constant itself, by dividing the domain into cells."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+import numpy as np
+
+from ...cells.cell import Cell, Points, whole_domain
+from ...cells.examine import most_points
+from ...cells.reduced import Reduced, reduce
+from ...errors import LipoptError
+from ...lower.gradients import JacobianNorm
+from ...problem.derivative import DerivativeProblem
+from ...problem.proofs import Tree
+from ...problem.task import Task, UpperBound
+from ..registry import register
+from .expand import Expander
+from .search import Search
+from .workers import workers
+
+GAP = 0.01  # relative, unless another one is asked for
+# What may be done without being asked for: about a second.
+QUICK_CELLS = 200
+QUICK_WORK = 40_000_000  # neurons^2 (inputs + neurons), for every cell
+
+
+@register("branch")
+@dataclass(frozen=True)
+class Branch:
+    """Branch and bound: cells, until upper and lower bound are as close as `gap` says."""
+
+    gap: float | None = None  # relative; None for what the budget says, or one percent
+    cells: int | None = None  # the largest number of cells; None for no limit
+    name: ClassVar[str] = "branch"
+    takes_all_rows: ClassVar[bool] = True
+
+    def __call__(self, task: Task) -> UpperBound:
+        posed = task.posed
+        if posed is None:
+            raise LipoptError("branch and bound needs a network, not a problem alone")
+        reduced = reduce(posed)
+        cell = with_points(reduced, whole_domain(reduced, posed.intervals), task)
+        expander = Expander(reduced, posed.question.norm, cell, task.budget.deadline)
+        lower = 0.0 if task.best is None else task.best.value
+        first = expander.examine(cell, lower * (1 + self._gap(task)), is_refined=False)
+        tree = first.branching()
+        search = Search(
+            goal=JacobianNorm(posed.network, posed.question.rows, posed.question.norm),
+            gap=self._gap(task),
+            budget=task.budget,
+            best=task.best,
+            most_cells=self.cells,
+            tree=tree,
+            keeps_tree=task.keeps_proof,
+        )
+        search.add(first, tree)
+        with workers(expander, task.budget.jobs) as work:
+            search.run(work)
+        proof = None
+        if search.tree is not None:
+            proof = Tree(reduced.nodes, reduced.places, search.tree)
+        return UpperBound(
+            search.upper,
+            search.status,
+            proof=proof,
+            best=search.best,
+            details={
+                "cells": search.cells,
+                "empty": search.empty,
+                "neurons": reduced.neurons,
+                "history": search.history,
+            },
+        )
+
+    def _gap(self, task: Task) -> float:
+        for gap in (self.gap, task.budget.gap):
+            if gap is not None:
+                return gap
+        return GAP
+
+
+def with_points(reduced: Reduced, cell: Cell, task: Task) -> Cell:
+    """A bounded cell with random points of it, and the best that is known."""
+    if not (np.isfinite(cell.lower).all() and np.isfinite(cell.upper).all()):
+        return cell
+    rng = np.random.default_rng(task.budget.seed)
+    shape = (reduced.inputs, most_points(reduced))
+    x = rng.uniform(cell.lower[:, None], cell.upper[:, None], shape)
+    if task.best is not None:
+        x[:, -1] = np.clip(task.best.point, cell.lower, cell.upper)
+    return replace(cell, points=Points(x, reduced.inputs_of_neurons(x)))
+
+
+def cells_in_a_second(problem: DerivativeProblem) -> int:
+    """How many cells about a second of work is, by the count of its operations; 0 if hardly any."""
+    neurons = problem.neurons
+    work = max(1, neurons) ** 2 * (problem.inputs + neurons)
+    cells = min(QUICK_CELLS, QUICK_WORK // work)
+    return cells if cells >= neurons else 0

@@ -1,0 +1,170 @@
+"""The search: the cell with the largest bound is divided first, in rounds, until the bounds meet.
+
+A round takes the cells with the largest bounds, a share of all that are open, whatever does the
+work: what is found does not depend on how many processes share it. The more cells are open, the
+surer it is that the first of them have to be divided sooner or later. Both bounds hold at every
+moment: the upper one is the largest of all cells that are left, the lower one is attained.
+"""
+
+from __future__ import annotations
+
+import heapq
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from ...lower.gradients import JacobianNorm
+from ...numerics.arrays import Array
+from ...problem.proofs import Branching
+from ...problem.task import Budget, Sample, Status
+from .expand import Outcome
+from .workers import Interruption, Work, interruptible
+
+ROUND_SHARE = 8  # a round takes one in so many open cells,
+SMALLEST_ROUND = 2  # but not fewer than this,
+LARGEST_ROUND = 64  # nor more
+SMALL_TREE = 2000  # cells up to which the proof is kept, whether it is asked for or not
+
+
+@dataclass(order=True)
+class _Open:
+    """A cell that may have to be divided; the largest bound comes first, then the oldest."""
+
+    negative_bound: float
+    number: int
+    outcome: Outcome = field(compare=False)
+    branching: Branching | None = field(compare=False)
+
+
+@dataclass(eq=False)
+class Search:
+    """Where the search stands."""
+
+    goal: JacobianNorm
+    gap: float  # relative
+    budget: Budget
+    best: Sample | None
+    most_cells: int | None  # None for no limit
+    tree: Branching | None  # the proof
+    keeps_tree: bool  # also if it is large
+    cells: int = 0
+    empty: int = 0
+    closed: float = 0.0  # the largest bound of the cells that are not looked at again
+    status: Status = "complete"
+    history: list[tuple[float, float, float, int]] = field(default_factory=list)
+    _open: list[_Open] = field(default_factory=list)
+    _start: float = field(default_factory=time.monotonic)
+
+    @property
+    def lower(self) -> float:
+        return 0.0 if self.best is None else self.best.value
+
+    @property
+    def upper(self) -> float:
+        if not self._open:
+            return self.closed
+        return max(self.closed, -self._open[0].negative_bound)
+
+    @property
+    def target(self) -> float:
+        """Cells with a bound of at most this need not be divided."""
+        return self.lower * (1 + self.gap)
+
+    def add(self, outcome: Outcome, branching: Branching | None) -> None:
+        """Take in a cell that was examined."""
+        self.cells += 1
+        if outcome.cell is None:
+            self.empty += 1
+        elif outcome.is_final or outcome.bound <= self.target:
+            self.closed = max(self.closed, outcome.bound)
+        else:
+            item = _Open(-outcome.bound, self.cells, outcome.without_proof(), branching)
+            heapq.heappush(self._open, item)
+
+    def run(self, work: Work) -> None:
+        """Divide cells until the bounds meet, or the time is over, or the user has had enough."""
+        with interruptible() as interruption:
+            self._record()
+            while self._open and self.upper > self.target:
+                reason = self._reason_to_stop(interruption)
+                if reason is not None:
+                    self.status = reason
+                    break
+                chosen = self._choose()
+                outcomes = [item.outcome for item in chosen]
+                self._take_in(chosen, work(outcomes, self.target, interruption))
+                self._record()
+        self._record(last=True)
+
+    def _reason_to_stop(self, interruption: Interruption) -> Status | None:
+        """Why the search has to end before the bounds meet, if it has to."""
+        if interruption.has_come:
+            return "interrupted"
+        if self.budget.seconds_left <= 0:
+            return "time limit"
+        if self.most_cells is not None and self.cells >= self.most_cells:
+            return "cell limit"
+        return None
+
+    def _choose(self) -> list[_Open]:
+        """The cells of the next round."""
+        count = min(LARGEST_ROUND, max(SMALLEST_ROUND, len(self._open) // ROUND_SHARE))
+        chosen: list[_Open] = []
+        while self._open and len(chosen) < count:
+            item = heapq.heappop(self._open)
+            if -item.negative_bound <= self.target:
+                self.closed = max(self.closed, -item.negative_bound)
+                continue
+            chosen.append(item)
+        return chosen
+
+    def _put_back(self, items: Sequence[_Open]) -> None:
+        for item in items:
+            heapq.heappush(self._open, item)
+
+    def _take_in(self, chosen: Sequence[_Open], found: Sequence[list[Outcome] | None]) -> None:
+        """Replace cells by the parts that they were divided into; None: there was no time for it."""
+        if not self.keeps_tree and self.cells > SMALL_TREE:
+            self._forget_tree(chosen)
+        divided = [(item, parts) for item, parts in zip(chosen, found, strict=True) if parts]
+        self._put_back([item for item, parts in zip(chosen, found, strict=True) if not parts])
+        candidates = [part.candidates for _, parts in divided for part in parts]
+        if candidates:
+            self.try_points(np.concatenate(candidates, axis=1))
+        for item, parts in divided:
+            if item.branching is not None:
+                item.branching.divide(item.outcome.split, [part.branching() for part in parts])
+            for k, part in enumerate(parts):
+                child = None if item.branching is None else item.branching.children[k]
+                self.add(part, child)
+
+    def _forget_tree(self, chosen: Sequence[_Open]) -> None:
+        """Give up the proof, which takes much memory when there are many cells."""
+        self.tree = None
+        for item in (*self._open, *chosen):
+            item.branching = None
+
+    def try_points(self, points: Array) -> None:
+        """Keep the best of the points, if it is better than the best so far."""
+        if points.shape[1] == 0:
+            return
+        values = self.goal.at(points)
+        place = int(values.argmax())
+        if values[place] > self.lower:
+            found = self.goal.proved(float(values[place]), points[:, place].copy())
+            if found.value > self.lower:
+                self.best = found
+
+    def _record(self, last: bool = False) -> None:
+        """Show where the search stands, and note it if a bound has changed."""
+        upper = self.upper
+        gap = upper / self.lower - 1 if self.lower > 0 else float("inf")
+        self.budget.progress(
+            f"{self.lower:.5g} <= L <= {upper:.5g}, gap {gap:.2%}, {self.cells} cells,"
+            f" {len(self._open)} open"
+        )
+        entry = (time.monotonic() - self._start, self.lower, upper, self.cells)
+        if last or not self.history or self.history[-1][1:3] != entry[1:3]:
+            self.history.append(entry)

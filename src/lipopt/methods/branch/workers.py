@@ -1,0 +1,90 @@
+"""Who does the work of a round: this process, or several."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import repeat
+from types import FrameType
+from typing import TypeAlias
+
+from ...numerics.blas import arithmetic
+from .expand import Expander, Outcome
+
+
+@dataclass
+class Interruption:
+    """Whether the user has pressed Ctrl-C."""
+
+    has_come: bool = False
+
+
+# Cells and the target of their bounds in, the parts of each cell out; None: not divided.
+Work: TypeAlias = Callable[[Sequence[Outcome], float, Interruption], list[list[Outcome] | None]]
+
+_expander: Expander | None = None  # of a worker process
+
+
+@contextmanager
+def interruptible() -> Iterator[Interruption]:
+    """Ctrl-C is noted, so that what was found is kept; the second one raises KeyboardInterrupt.
+
+    Only the main thread can listen to it; elsewhere nothing changes."""
+    interruption = Interruption()
+    if threading.current_thread() is not threading.main_thread():
+        yield interruption
+        return
+    before = signal.getsignal(signal.SIGINT)
+
+    def note(number: int, frame: FrameType | None) -> None:
+        interruption.has_come = True
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
+    signal.signal(signal.SIGINT, note)
+    try:
+        yield interruption
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+@contextmanager
+def workers(expander: Expander, jobs: int) -> Iterator[Work]:
+    """A function that divides the cells of a round, each by itself."""
+    if jobs == 1:
+
+        def one_by_one(
+            cells: Sequence[Outcome], target: float, interruption: Interruption
+        ) -> list[list[Outcome] | None]:
+            return [None if interruption.has_come else expander(cell, target) for cell in cells]
+
+        yield one_by_one
+        return
+    from joblib.externals.loky import ProcessPoolExecutor
+
+    pool = ProcessPoolExecutor(jobs, initializer=_begin, initargs=(expander,))
+
+    def together(
+        cells: Sequence[Outcome], target: float, interruption: Interruption
+    ) -> list[list[Outcome] | None]:
+        return list(pool.map(_expand, cells, repeat(target)))
+
+    try:
+        yield together
+    finally:
+        pool.shutdown(kill_workers=True)
+
+
+def _begin(expander: Expander) -> None:
+    """Get ready in a worker: Ctrl-C is for the process that the user started."""
+    global _expander
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    _expander = expander
+
+
+def _expand(outcome: Outcome, target: float) -> list[Outcome] | None:
+    assert _expander is not None
+    with arithmetic(1):
+        return _expander(outcome, target)
