@@ -1,6 +1,8 @@
 """Every bound of every method can be exported, and the checker verifies it."""
 
 from dataclasses import replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, get_args
 
 import numpy as np
@@ -15,10 +17,11 @@ import lipcheck.network
 from lipopt import Ball, Box, LipoptError, bound, load
 from lipopt.certificates.multipliers import SDP_LOSS
 from lipopt.certificates.write import WRITERS, certify
+from lipopt.methods.branch import Branch
 from lipopt.methods.registry import find_method
 from lipopt.model.activations import KINDS
 from lipopt.model.network import Affine, Network
-from lipopt.problem.proofs import Proof
+from lipopt.problem.proofs import Proof, Tree
 from lipopt.problem.question import Question as Asked
 from lipopt.problem.question import pose
 from lipopt.problem.task import Task
@@ -339,4 +342,49 @@ def test_an_output_that_does_not_depend_on_the_input(directory):
 
 
 def test_every_kind_of_proof_has_a_writer():
-    assert set(WRITERS) == set(get_args(Proof))
+    assert {*WRITERS, Tree} == set(get_args(Proof))  # a tree is not a part, but a whole certificate
+
+
+def verified_branch(network: Network, cells: int, **question: Any) -> None:
+    """Run branch and bound for some cells, and let the checker verify what it says."""
+    method = Branch(cells=cells)
+    result = bound(network, method=method, samples=100, certify=True, **question)
+    assert result.lower <= result.upper
+    assert result.certificate is not None
+    with TemporaryDirectory() as folder:
+        path = Path(folder) / "network.safetensors"
+        network.save(path)
+        stored = lipcheck.network.read_network(path.read_bytes())
+    claim = lipcheck.certificate.check(stored, result.certificate.text.encode())
+    assert float(claim.bound) == result.upper
+
+
+@settings(max_examples=25)
+@given(questions())
+def test_trees_verify(question: Question) -> None:
+    """Certificates of branch and bound, for all activations, norms and domains."""
+    verified_branch(
+        question.network,
+        cells=10,
+        norm=question.norm,
+        output=question.output,
+        domain=question.domain,
+    )
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("seed", range(2000))
+def test_two_thousand_trees_verify(seed: int) -> None:
+    """Random small networks: no bound below an attained slope, no certificate rejected."""
+    rng = np.random.default_rng(seed)
+    kind = str(rng.choice(sorted(KINDS)))
+    network = make_network(str(rng.choice(ARCHITECTURES)), kind, seed)
+    center = rng.normal(size=network.input_size)
+    domains = [None, Ball(center, 0.01), Ball(center, 0.5), Ball(center, 3.0)]
+    verified_branch(
+        network,
+        cells=60,
+        norm=str(rng.choice(["linf", "l2", "l1"])),
+        output=[0, 1, "all"][rng.integers(3)],
+        domain=domains[rng.integers(4)],
+    )

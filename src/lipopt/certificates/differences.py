@@ -50,6 +50,21 @@ def find_doubts(network: Network, intervals: list[Interval]) -> Doubts:
     return doubts
 
 
+def enclosure_doubts(network: Network, problem: DerivativeProblem) -> Doubts:
+    """The same for a cell, whose intervals have ends that both programs know: only enclosures of
+    slopes differ, and nothing where slopes are constant."""
+    doubts: dict[int, Array] = {}
+    for layer in problem.layers:
+        node = network.nodes[layer.node]
+        assert isinstance(node, Activation)
+        own = np.zeros(node.size)
+        if not activations.KINDS[node.kind].piecewise_linear:
+            change = 1000 * activations.PAD * layer.steepest + ENCLOSED
+            own[layer.neurons] = np.fmin(change / np.maximum(layer.half, ENCLOSED), 1.0)
+        doubts[layer.node] = own
+    return doubts
+
+
 def _slope_doubt(node: Activation, interval: Interval, error: Array) -> tuple[Array, Array]:
     """The steepest slope of each neuron, and by how much its range may be another."""
     low, high = interval

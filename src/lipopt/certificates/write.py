@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from itertools import chain
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -27,16 +28,19 @@ from ..problem.proofs import (
     Multipliers,
     PathSums,
     Proof,
+    Relaxed,
+    Tree,
 )
 from ..problem.question import Posed
 from ..problem.task import Task, UpperBound
 from .certificate import Certificate
-from .differences import Doubts, find_doubts, slack_of
+from .differences import Doubts, enclosure_doubts, find_doubts, slack_of
 from .dyadic import Rounded, exact, join, round_up, row_lines
 from .flat import activation_nodes, flatten, variable_lines
 from .krivine_terms import krivine_lines
 from .layer_norms import layer_norm_lines
 from .multipliers import multipliers_part
+from .tree import first_lines, refinement_lines, tree_lines
 
 ROOM = 2.0**-40  # on every claim, relative: slopes of the two programs differ in their last digits
 LP_ROOM = 2.0**-21  # for the rounding of an LP's multipliers, relative
@@ -59,6 +63,54 @@ def certify(posed: Posed, tasks: Sequence[Task], bounds: Sequence[UpperBound]) -
     """The certificate of an upper bound: a task and its bound for each row, or one for all rows."""
     network = posed.network
     question = posed.question
+    before = max(bound.value for bound in bounds)
+    tree = bounds[0].proof
+    version = 1 if posed.refinement is None and not isinstance(tree, Tree) else 2
+    body: list[str] = []
+    if posed.refinement is not None:
+        body += first_lines(network, posed.refinement.proof)
+        body += refinement_lines(network, posed.refinement.proof)
+    if isinstance(tree, Tree):
+        body += first_lines(network, tree) if posed.refinement is None else ["cell same"]
+        proved, cells = tree_lines(network, tree, _relaxed_lines)
+        body += cells
+    else:
+        proved, lines = _part_lines(posed, tasks, bounds)
+        body += lines if version == 1 else ["cell leaf", *lines]
+    claim = round_up(max(Fraction(before), Fraction(proved) * (1 + Fraction(ROOM))))
+    lines = [
+        f"lipopt-certificate {version}",
+        *_comments(network.source),
+        f"network {network.hash}",
+        f"norm {question.norm}",
+        f"outputs {question.rows.shape[0]}",
+    ]
+    for k in range(question.rows.shape[0]):
+        lines += row_lines(question.rows[[k], :])
+    first = posed.intervals if posed.refinement is None else posed.refinement.before
+    lines += _domain_lines(network, question.domain, first)
+    lines += [f"bound {exact([claim])}", *body]
+    text = "\n".join([*lines, f"end {len(lines)}", ""])
+    return Certificate(text, claim, _loss(claim, before))
+
+
+def _relaxed_lines(network: Network, relaxed: Relaxed) -> tuple[float, list[str]]:
+    """What the parts of a cell prove, and their lines."""
+    task = Task(relaxed.problem, relaxed.problem)
+    case = Case(network, task, relaxed.value, enclosure_doubts(network, relaxed.problem))
+    parts = []
+    proved = 0.0
+    for lines, value in write_parts(case, relaxed.proof):
+        parts.append(["rows *", *lines])
+        proved = max(proved, value)
+    return proved, [f"parts {len(parts)}", *chain.from_iterable(parts)]
+
+
+def _part_lines(
+    posed: Posed, tasks: Sequence[Task], bounds: Sequence[UpperBound]
+) -> tuple[float, list[str]]:
+    """What the parts of all tasks prove, and their lines."""
+    network = posed.network
     doubts = {} if posed.intervals is None else find_doubts(network, posed.intervals)
     parts: list[list[str]] = []
     proved = 0.0
@@ -67,23 +119,10 @@ def certify(posed: Posed, tasks: Sequence[Task], bounds: Sequence[UpperBound]) -
         for lines, value in write_parts(Case(network, task, bound.value, doubts), bound.proof):
             parts.append([head, *lines])
             proved = max(proved, value)
-    before = max(bound.value for bound in bounds)
-    claim = round_up(max(Fraction(before), Fraction(proved) * (1 + Fraction(ROOM))))
-    lines = [
-        "lipopt-certificate 1",
-        *_comments(network.source),
-        f"network {network.hash}",
-        f"norm {question.norm}",
-        f"outputs {question.rows.shape[0]}",
-    ]
-    for k in range(question.rows.shape[0]):
-        lines += row_lines(question.rows[[k], :])
-    lines += _domain_lines(network, question.domain, posed.intervals)
-    lines += [f"bound {exact([claim])}", f"parts {len(parts)}"]
+    body = [f"parts {len(parts)}"]
     for part in parts:
-        lines += part
-    text = "\n".join([*lines, f"end {len(lines)}", ""])
-    return Certificate(text, claim, _loss(claim, before))
+        body += part
+    return proved, body
 
 
 def _loss(claim: float, before: float) -> float:

@@ -1,0 +1,140 @@
+"""The tree of a branch and bound, in prefix order: version 2 of the format (spec/certificate.md, section 2)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import numpy as np
+
+from ..cells.elimination import HINT_BITS
+from ..model.network import Network
+from ..numerics.arrays import Array
+from ..problem.proofs import Branching, Cuts, InputSplit, NeuronSplit, Relaxed, Tree
+from .dyadic import Rounded, exact, join
+from .flat import activation_nodes
+
+
+@dataclass(frozen=True, eq=False)
+class _Pending:
+    """A cell that is yet to be written."""
+
+    branching: Branching
+    variables: Array  # the neurons that are variables in its parent
+
+
+def first_lines(network: Network, tree: Tree) -> list[str]:
+    """The whole domain, where it is only said which neurons are linear; the same cell follows, in
+    the variables that are left."""
+    return ["cuts 0", *_Writer(network, tree).linear_everywhere(), "cell same"]
+
+
+def refinement_lines(network: Network, refinement: Tree) -> list[str]:
+    """The whole domain with refined intervals, without how it ends."""
+    variables = np.arange(len(refinement.nodes))
+    return _Writer(network, refinement).lines_before_end(_Pending(refinement.root, variables))
+
+
+# The parts that a relaxation of a cell becomes, and what they prove.
+WriteRelaxed: TypeAlias = Callable[[Network, Relaxed], tuple[float, list[str]]]
+
+
+def tree_lines(
+    network: Network, tree: Tree, write_relaxed: WriteRelaxed
+) -> tuple[float, list[str]]:
+    """What the relaxations of a tree's cells prove at most, and the lines of all cells."""
+    writer = _Writer(network, tree)
+    lines: list[str] = []
+    proved = 0.0
+    pending = [_Pending(tree.root, np.arange(len(tree.nodes)))]
+    while pending:
+        cell = pending.pop()
+        lines += writer.lines_before_end(cell)
+        if cell.branching.relaxed is None:
+            lines += writer.end_lines(cell)
+        else:
+            value, parts = write_relaxed(network, cell.branching.relaxed)
+            lines += ["cell leaf", *parts]
+            proved = max(proved, value)
+        variables = np.setdiff1d(cell.variables, cell.branching.fixed)
+        for child in reversed(cell.branching.children):
+            pending.append(_Pending(child, variables))
+    return proved, lines
+
+
+@dataclass(frozen=True, eq=False)
+class _Writer:
+    """The network and the numbering of its neurons."""
+
+    network: Network
+    tree: Tree
+
+    def linear_everywhere(self) -> list[str]:
+        """For every activation node, the neurons that are not neurons of the tree."""
+        lines = []
+        for i in activation_nodes(self.network):
+            everyone = np.arange(self.network.nodes[i].size)
+            rest = np.setdiff1d(everyone, self.tree.places[self.tree.nodes == i])
+            lines.append(_indices("fixed", rest))
+        return lines
+
+    def lines_before_end(self, cell: _Pending) -> list[str]:
+        """What was proved in a cell."""
+        branching = cell.branching
+        lines = [f"cuts {len(branching.cuts)}"]
+        for cuts in branching.cuts:
+            lines += self._cut_lines(cuts, cell.variables)
+        return [*lines, *self._by_node("fixed", branching.fixed)]
+
+    def end_lines(self, cell: _Pending) -> list[str]:
+        """How a cell ends: empty, divided, looked at again, or bounded by interval arithmetic."""
+        branching = cell.branching
+        if branching.is_empty:
+            return ["cell empty"]
+        if isinstance(branching.split, NeuronSplit):
+            neuron = branching.split.neuron
+            place = f"neuron {self.tree.nodes[neuron]} {self.tree.places[neuron]}"
+            return ["cell neuron", place, f"value {exact([branching.split.value])}"]
+        if isinstance(branching.split, InputSplit):
+            place = f"input {branching.split.place}"
+            return ["cell input", place, f"value {exact([branching.split.value])}"]
+        if branching.children:
+            return ["cell same"]
+        variables = np.setdiff1d(cell.variables, branching.fixed)
+        lines = ["cell leaf", "parts 1", "rows *", "inputs *"]
+        for neurons in self._by_node("neurons", variables):
+            lines += [neurons, "form plain"]
+        return [*lines, "splits 0", "rule interval"]
+
+    def _cut_lines(self, cuts: Cuts, variables: Array) -> list[str]:
+        """A group of cuts on one side; the other side has none."""
+        lines = [f"node {self.tree.nodes[cuts.neurons[0]]}"]
+        none = [_indices("upper" if not cuts.is_upper else "lower", np.empty(0, int)), "ends 0"]
+        own = [
+            _indices("upper" if cuts.is_upper else "lower", self.tree.places[cuts.neurons]),
+            f"ends {exact(cuts.ends)}",
+        ]
+        slopes = cuts.slopes[:, variables]
+        for k in range(len(cuts.neurons)):
+            own.append(f"weights {Rounded.of(_trimmed(cuts.weights[k]), HINT_BITS)}")
+            own.append(f"slopes {Rounded.of(_trimmed(slopes[k]), HINT_BITS)}")
+        return [*lines, *none, *own] if cuts.is_upper else [*lines, *own, *none]
+
+    def _by_node(self, keyword: str, neurons: Array) -> list[str]:
+        """For every activation node, those of its neurons."""
+        lines = []
+        for i in activation_nodes(self.network):
+            own = neurons[self.tree.nodes[neurons] == i]
+            lines.append(_indices(keyword, self.tree.places[own]))
+        return lines
+
+
+def _indices(keyword: str, places: Array) -> str:
+    return f"{keyword} {join([len(places), *places])}"
+
+
+def _trimmed(values: Array) -> Array:
+    """Without the zeros at the end."""
+    used = np.flatnonzero(values)
+    return values[: used[-1] + 1] if len(used) else values[:0]
