@@ -110,7 +110,7 @@ def test_charts_keep_their_numbers_in_order() -> None:
     marks = [Mark("a", 2.0, "2"), Mark("b", 3.0, "3")]
     for chart in (
         sandwich(marks[:1], marks[1:]),
-        curve([0.1, 1.0], [2, 3], [0, 1], marks[1]),
+        curve([0.1, 1.0], [2, 3], [0, 1], "radius", marks[1]),
         bars(["x"], [0.5]),
     ):
         ET.fromstring(chart)

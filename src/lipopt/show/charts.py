@@ -115,12 +115,19 @@ def sandwich(lower: Sequence[Mark], upper: Sequence[Mark]) -> str:
 
 
 def curve(
-    radii: Sequence[float], upper: Sequence[float], lower: Sequence[float], whole: Mark
+    places: Sequence[float],
+    upper: Sequence[float],
+    lower: Sequence[float],
+    axis: str,
+    whole: Mark | None = None,
 ) -> str:
-    """Bounds against the radius of the ball, both axes logarithmic, with the bound for the whole space."""
+    """Bounds against the radius of the ball, or against time, both axes logarithmic.
+
+    The axis is named below it. A bound for the whole space is a line across."""
     height = 300.0
-    x = Axis.around(radii, LEFT - 90, WIDTH - RIGHT)
-    y = Axis.around([v for v in (*upper, *lower, whole.value) if v > SMALLEST] or [1.0], height, 20)
+    x = Axis.around(places, LEFT - 90, WIDTH - RIGHT)
+    across = [] if whole is None else [whole.value]
+    y = Axis.around([v for v in (*upper, *lower, *across) if v > SMALLEST] or [1.0], height, 20)
     parts = _ticks_below(x, height)
     for tick in y.ticks():
         parts += [
@@ -131,7 +138,7 @@ def curve(
         (upper, ACCENT, "", "upper bound", -8),
         (lower, INK, "5 4", "lower bound", 8),
     ):
-        points = [(x(r), y(v)) for r, v in zip(radii, values, strict=True) if v > SMALLEST]
+        points = [(x(r), y(v)) for r, v in zip(places, values, strict=True) if v > SMALLEST]
         path = " ".join(f"{px:.1f},{py:.1f}" for px, py in points)
         parts.append(
             f'<polyline points="{path}" fill="none" stroke="{color}" stroke-width="2" stroke-dasharray="{dash}"/>'
@@ -141,12 +148,13 @@ def curve(
         ]
         if points:
             parts.append(_text(points[-1][0] + 10, points[-1][1] + shift, label))
-    top = y.clipped(whole.value)
-    parts += [
-        _line(x.start, top, x.end, top, 1.2, "2 3", ACCENT),
-        _text(x.start + 6, top - 9, f"{whole.name}: {whole.label}"),
-    ]
-    parts.append(_text((x.start + x.end) / 2, height + 34, "radius of the ball", "middle"))
+    if whole is not None:
+        top = y.clipped(whole.value)
+        parts += [
+            _line(x.start, top, x.end, top, 1.2, "2 3", ACCENT),
+            _text(x.start + 6, top - 9, f"{whole.name}: {whole.label}"),
+        ]
+    parts.append(_text((x.start + x.end) / 2, height + 34, axis, "middle"))
     return _svg(height + 44, parts)
 
 

@@ -1,7 +1,8 @@
 """report(): one HTML file about the Lipschitz constant of one network. It refers to nothing outside itself.
 
-Lower and upper bounds on one axis, and the table of methods; over a ball, the bound against the radius; how much of the
-bound every input carries; and, if one is asked for, the certificate's hash and how to check it.
+Lower and upper bounds on one axis, and the table of methods; how the bounds of branch and bound came together; over a ball,
+the bound against the radius; how much of the bound every input carries; and, if one is asked for, the certificate's hash and
+how to check it.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from typing import Any, Literal
 import numpy as np
 
 from ..api import bound, compare
+from ..cells.refine import refine
 from ..certificates.write import certify
 from ..errors import LipoptError
 from ..methods.baselines import path_sum_rows
@@ -28,7 +30,7 @@ from ..numerics.arrays import Array
 from ..numerics.blas import arithmetic
 from ..problem.proofs import Multipliers
 from ..problem.question import Posed, Question, pose
-from ..problem.task import Progress, Task, UpperBound
+from ..problem.task import Budget, Progress, Task, UpperBound
 from ..readers import load
 from ..result import Result
 from . import charts, tables
@@ -36,6 +38,8 @@ from .charts import Mark
 
 RADII = 7  # in the chart of local bounds, from a hundredth of the radius that is asked for
 FEW = 200  # samples in each of those balls
+RADIUS_SECONDS = 2.0  # for each of them at most
+FIRST_SECONDS = 0.01  # where the axis of time begins, which is logarithmic
 BARS = 20  # inputs in the chart of sensitivities
 
 
@@ -83,8 +87,8 @@ def report(
         on_refusal=lambda name, error: refused.append((name, str(error))),
         **options,
     )
-    posed = pose(network, question)
-    sections = [_bounds_section(results, refused)]
+    posed = refine(pose(network, question), Budget())
+    sections = [_bounds_section(results, refused), *_history_sections(results)]
     if isinstance(domain, Ball) and domain.radius > 0:
         sections.append(_radius_section(network, domain, options))
     shares = _sensitivity(posed, results)
@@ -124,11 +128,28 @@ def _bounds_section(results: Sequence[Result], refused: Sequence[tuple[str, str]
     return f"""<h2>Bounds</h2>
 <p class="answer">The Lipschitz constant L is at least {lower} and at most {upper}{factor}.</p>
 {chart}
-<p>The lower bound on L is a gradient of the network. Every upper bound relaxes one polynomial optimization problem (POP); its
-optimum is at least the second lower bound, and no method of this kind can go below it. Upper bounds are proved, rounding
-errors included.</p>
+<p>The lower bound on L is a gradient of the network. Upper bounds relax one polynomial optimization problem (POP). Its optimum
+is at least the second lower bound, and only branch and bound, which divides the domain, can go below it. Upper bounds are proved,
+rounding errors included.</p>
 <table><tr>{head}</tr>
 {"".join(rows)}</table>"""
+
+
+def _history_sections(results: Sequence[Result]) -> list[str]:
+    """How the bounds of branch and bound came together, if it took more than one step."""
+    sections = []
+    for result in results:
+        history = result.details.get("history", [])
+        if len(history) < 2:
+            continue
+        seconds = [max(entry[0], FIRST_SECONDS) for entry in history]
+        lower = [entry[1] for entry in history]
+        upper = [entry[2] for entry in history]
+        chart = charts.curve(seconds, upper, lower, "seconds")
+        sections.append(f"""<h2>How the bounds came together</h2>
+{chart}
+<p>Branch and bound divided the domain into {result.details["cells"]} cells. Both bounds hold at every moment.</p>""")
+    return sections
 
 
 def _ratios(r: Result) -> list[str]:
@@ -141,7 +162,9 @@ def _row(entries: Sequence[str]) -> str:
 
 def _radius_section(network: Network, ball: Ball, question: dict[str, Any]) -> str:
     radii = [float(r) for r in ball.radius * np.logspace(-2, 0, RADII)]
-    options = {**question, "samples": FEW}
+    seconds = question["time_limit"]
+    limit = RADIUS_SECONDS if seconds is None else min(seconds, RADIUS_SECONDS)
+    options = {**question, "samples": FEW, "time_limit": limit}
     local = [
         bound(network, domain=Ball(ball.center, radius, ball.clip), **options) for radius in radii
     ]
@@ -150,6 +173,7 @@ def _radius_section(network: Network, ball: Ball, question: dict[str, Any]) -> s
         radii,
         [r.upper for r in local],
         [r.lower for r in local],
+        "radius of the ball",
         Mark("whole space", whole.upper, tables.number(whole.upper)),
     )
     return f"""<h2>In smaller balls</h2>

@@ -91,10 +91,14 @@ def show(console: Any, results: Sequence[Result], refused: Sequence[tuple[str, s
 
 def lower_lines(r: Result | LowerBound) -> str:
     """The lower bounds that go with an answer."""
-    return (
-        f"lower bound on the Lipschitz constant: {number_down(r.lower)}   (a gradient of the network)\n"
-        f"lower bound on the POP optimum:        {number_down(r.pop_lower)}   (no method of this kind can go below)"
-    )
+    lines = [
+        f"lower bound on the Lipschitz constant: {number_down(r.lower)}   (a gradient of the network)"
+    ]
+    if r.pop_lower is not None:
+        lines.append(
+            f"lower bound on the POP optimum:        {number_down(r.pop_lower)}   (only branch and bound can go below)"
+        )
+    return "\n".join(lines)
 
 
 def _summary_table(summary: Summary) -> Table:
