@@ -68,6 +68,12 @@ class Builder:
             self._selected[key] = self._affine(name, [self._term(x)], np.zeros(x.size))
         return self._selected[key]
 
+    def holds(self, node: int, x: View) -> bool:
+        """Whether a node has exactly the entries of the view, in C order."""
+        if self._is_whole(x):
+            return x.node == node
+        return self._selected.get((x.node, x.index.reshape(-1).tobytes())) == node
+
     def _is_whole(self, x: View) -> bool:
         """Whether the view is its node, entry by entry."""
         size = self.nodes[x.node].size

@@ -12,7 +12,7 @@ import os
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, redirect_stderr
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from io import StringIO
 from pathlib import Path
 from typing import Any
@@ -52,6 +52,17 @@ def read_torch(
     if isinstance(module, ExportedProgram):
         input_shape = _program_shape(module) if input_shape is None else input_shape
         module = module.module()
+    return read_module(module, input_shape=input_shape, logits=logits, check=check).network
+
+
+def read_module(
+    module: Any,
+    *,
+    input_shape: Sequence[int] | None = None,
+    logits: bool = False,
+    check: bool = True,
+) -> Reading:
+    """The network of a module in evaluation mode, and the graph that it was read from."""
     if not isinstance(module, nn.Module):
         raise LipoptError(f"cannot read a network from {type(module).__name__}; pass an nn.Module")
     module = _unwrapped(module)
@@ -63,7 +74,7 @@ def read_torch(
     example = torch.zeros((1, *shape), dtype=kind, device=device)
     with _in_evaluation(module), torch.no_grad():
         program = _exported(module, example)
-        walk = _Walk(program)
+        walk = Walk(program)
         output = walk.run(shape, logits)
         if check:
             original = _original(module, program, example, walk, logits)
@@ -71,8 +82,9 @@ def read_torch(
             check_against(original, walk.builder, tensors, walk.describe, _precision(module, kind))
     network = walk.builder.network(output)
     if logits:
-        return replace(network, source=Source({}, "without the softmax or sigmoid at its end"))
-    return network
+        cut = Source({}, "without the softmax or sigmoid at its end")
+        network = replace(network, source=cut)
+    return Reading(module, program, walk, network, device)
 
 
 def read_exported_file(
@@ -264,7 +276,7 @@ def _operators() -> Iterator[Any]:
             yield found
 
 
-class _Walk:
+class Walk:
     """The operators of an exported program turned into nodes of a network, one after the other."""
 
     def __init__(self, program: Any) -> None:
@@ -272,7 +284,10 @@ class _Walk:
         self.builder = Builder()
         self.values: dict[Any, Any] = {}
         self.tensors: dict[str, View] = {}
-        self.layers = {node.name: _label(node) for node in program.graph.nodes}
+        self.layers = {node.name: label(node) for node in program.graph.nodes}
+        # For every operator: which nodes of the builder were made for it.
+        self.made: dict[Any, range] = {}
+        self.goal: Any = None  # the operator that computes the output
 
     def run(self, shape: Sequence[int], logits: bool) -> View:
         """The view of the output."""
@@ -280,8 +295,9 @@ class _Walk:
         if signature.buffers_to_mutate:
             names = ", ".join(signature.buffers_to_mutate.values())
             raise LipoptError(f"the module changes its buffers when it runs: {names}")
-        constants = _constants(self.program)
+        constants = constants_of(self.program)
         goal = self._goal(logits)
+        self.goal = goal
         inputs = 0
         for node in self.program.graph.nodes:
             if node.op == "placeholder" and node.name in constants:
@@ -290,9 +306,11 @@ class _Walk:
                 inputs += 1
                 self.values[node] = self.builder.input((1, *shape))
             elif node.op == "call_function":
+                before = len(self.builder.nodes)
                 self.values[node] = self._call(node)
+                self.made[node] = range(before, len(self.builder.nodes))
             elif node.op != "output":
-                raise LipoptError(f"{_label(node)} is not supported: control flow")
+                raise LipoptError(f"{label(node)} is not supported: control flow")
             if isinstance(self.values.get(node), View):
                 self.tensors[node.name] = self.values[node]
             if node is goal:
@@ -329,16 +347,16 @@ class _Walk:
             return None
         if target == "<built-in function getitem>":
             return args[0][args[1]]
-        depends = _holds_view((args, kwargs))
+        depends = holds_view((args, kwargs))
         if depends and target in REFUSED:
-            raise LipoptError(f"{_label(node)} is not supported: {REFUSED[target]}")
+            raise LipoptError(f"{label(node)} is not supported: {REFUSED[target]}")
         if _is_random(node.target):
-            raise LipoptError(f"{_label(node)} is random; remove it, or use it in training alone")
+            raise LipoptError(f"{label(node)} is random; remove it, or use it in training alone")
         if not depends:
             return _computed(node, args, kwargs)
         if target not in HANDLERS:
             raise LipoptError(
-                f"{_label(node)} is not supported; rewrite the model with supported layers"
+                f"{label(node)} is not supported; rewrite the model with supported layers"
             )
         try:
             result = HANDLERS[target](self.builder, node.name, *_plain(args), **_plain(kwargs))
@@ -346,9 +364,9 @@ class _Walk:
             constant = isinstance(result, torch.Tensor)
             return result.to(node.meta["val"].dtype) if constant else result
         except LipoptError as error:
-            raise LipoptError(f"{_label(node)}: {error}") from error
+            raise LipoptError(f"{label(node)}: {error}") from error
         except Exception as error:  # arguments in a form that the handler does not know
-            raise LipoptError(f"{_label(node)} cannot be read: {error!r}") from error
+            raise LipoptError(f"{label(node)} cannot be read: {error!r}") from error
 
     def describe(self, name: str) -> str:
         """What is wrong if a tensor has other values."""
@@ -360,7 +378,18 @@ class _Walk:
         )
 
 
-def _label(node: Any) -> str:
+@dataclass(frozen=True, eq=False)
+class Reading:
+    """A module, the graph that was traced of it, what became of every operator, and the network."""
+
+    module: Any  # without the wrappers around it
+    program: Any
+    walk: Walk
+    network: Network
+    device: Any  # of the module's input
+
+
+def label(node: Any) -> str:
     """An operator, and where in the module it stands."""
     target = str(node.target).removeprefix("aten.").partition(".")[0]
     stack = list((node.meta.get("nn_module_stack") or {}).values())
@@ -370,7 +399,7 @@ def _label(node: Any) -> str:
     return f"layer '{node.name}' ({target})"
 
 
-def _constants(program: Any) -> Mapping[str, Any]:
+def constants_of(program: Any) -> Mapping[str, Any]:
     """The program's parameters, buffers and other tensors, by the names of their placeholders."""
     signature = program.graph_signature
     stored = {**program.constants, **program.state_dict}
@@ -389,11 +418,11 @@ def _is_random(target: Any) -> bool:
     return torch.Tag.nondeterministic_seeded in tags and not fixed
 
 
-def _holds_view(values: Any) -> bool:
+def holds_view(values: Any) -> bool:
     if isinstance(values, list | tuple):
-        return any(_holds_view(value) for value in values)
+        return any(holds_view(value) for value in values)
     if isinstance(values, dict):
-        return _holds_view(list(values.values()))
+        return holds_view(list(values.values()))
     return isinstance(values, View)
 
 
@@ -402,7 +431,7 @@ def _computed(node: Any, args: Any, kwargs: Any) -> Any:
     try:
         return node.target(*args, **kwargs)
     except Exception as error:
-        raise LipoptError(f"{_label(node)} has constant inputs and fails: {error}") from error
+        raise LipoptError(f"{label(node)} has constant inputs and fails: {error}") from error
 
 
 def _plain(values: Any) -> Any:
@@ -414,10 +443,10 @@ def _plain(values: Any) -> Any:
     return as_array(values)
 
 
-def _original(module: nn.Module, program: Any, example: Any, walk: _Walk, logits: bool) -> Original:
+def _original(module: nn.Module, program: Any, example: Any, walk: Walk, logits: bool) -> Original:
     """The module itself: a flat input -> every tensor of its graph, and its own result."""
     recorder = _Recorder(program.graph_module, walk.tensors)
-    constants = _constants(program)
+    constants = constants_of(program)
     placeholders = [n.name for n in program.graph.nodes if n.op == "placeholder"]
 
     def run(point: Array) -> dict[str, Array]:
