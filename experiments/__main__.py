@@ -5,7 +5,15 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from . import local_constants, pattern_pictures, random_networks, sizes, trained_network, verify
+from . import (
+    local_constants,
+    pattern_pictures,
+    random_networks,
+    sizes,
+    trained_network,
+    training,
+    verify,
+)
 from .table import Scale, Setup
 
 EXPERIMENTS = {
@@ -14,6 +22,7 @@ EXPERIMENTS = {
     "trained": trained_network.run,
     "local": local_constants.run,
     "random": random_networks.run,
+    "training": training.run,
     "verify": verify.run,
 }
 FOLDER = Path(__file__).parent
@@ -43,6 +52,9 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument(
         "--retry", action="store_true", help="compute rows that ended at the time limit again"
     )
+    parser.add_argument(
+        "--data", type=Path, help="folder of MNIST's four files, for the experiment training"
+    )
     options = parser.parse_args(arguments)
     size: Scale = "quick" if options.quick else "tiny" if options.tiny else "full"
     folder = options.results or FOLDER / ("results" if size == "full" else f"results-{size}")
@@ -51,7 +63,15 @@ def main(arguments: list[str] | None = None) -> None:
     for name in EXPERIMENTS if options.name == "all" else [options.name]:
         command = f"python -m experiments {name}{flag}"
         EXPERIMENTS[name](
-            Setup(size, folder, command, options.jobs, options.draw_only, options.retry)
+            Setup(
+                size,
+                folder,
+                command,
+                options.jobs,
+                options.draw_only,
+                options.retry,
+                options.data,
+            )
         )
 
 

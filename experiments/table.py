@@ -35,6 +35,7 @@ class Setup:
     jobs: int = 1
     draw_only: bool = False
     retry: bool = False
+    data: Path | None = None  # the folder of MNIST's files, where an experiment can use them
 
 
 def read(path: Path) -> list[Row]:

@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 import lipopt
+from lipopt.training import Penalty
 
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -162,6 +163,18 @@ def test_docstring(name: str) -> None:
     parameters = [p for p in inspect.signature(subject).parameters if p != "self"]
     assert not [p for p in parameters if not re.search(rf"^ +{p}: ", text, re.MULTILINE)]
     tests = doctest.DocTestFinder().find(subject, name, globs={"lipopt": lipopt})
+    assert any(test.examples for test in tests)
+    for test in tests:
+        assert doctest.DocTestRunner().run(test).failed == 0
+
+
+def test_docstring_of_the_penalty() -> None:
+    """The one public name that needs PyTorch; what its methods take is documented too."""
+    for subject in (Penalty, Penalty.forward, Penalty.refine, Penalty.certified):
+        text = subject.__doc__ or ""
+        parameters = [p for p in inspect.signature(subject).parameters if p != "self"]
+        assert not [p for p in parameters if not re.search(rf"^ +{p}: ", text, re.MULTILINE)]
+    tests = doctest.DocTestFinder().find(Penalty, "Penalty")
     assert any(test.examples for test in tests)
     for test in tests:
         assert doctest.DocTestRunner().run(test).failed == 0

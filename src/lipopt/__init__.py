@@ -49,6 +49,8 @@ def __getattr__(name: str) -> Any:
     """Import a public name when it is first used: `lipopt --help` needs none of them."""
     if name == "__version__":
         return import_module("importlib.metadata").version("lipopt")
+    if name == "training":  # a package of its own, which needs PyTorch
+        return import_module(".training", __name__)
     if name not in _HOME:
         raise AttributeError(f"module 'lipopt' has no attribute '{name}'")
     value = getattr(import_module(f".{_HOME[name]}", __name__), name)

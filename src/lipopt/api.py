@@ -56,7 +56,8 @@ def bound(
 
     The constant is that of one output, of the difference of two (`margin`), or of all outputs
     together (`output="all"`, the same norm on inputs and outputs). Over Boxes, it is the largest of
-    the constants on each box.
+    the constants on each box. All numbers of a result are floats and carry no gradient; to train
+    with a constant, use `lipopt.training.Penalty` (docs/training.md).
 
     Args:
         network: a Network, or anything that `load` reads.

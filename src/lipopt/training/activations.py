@@ -115,9 +115,7 @@ def value(kind: str, x: Tensor, parameters: Parameters) -> Tensor:
     return VALUES[kind](x, **parameters)
 
 
-def slope_range(
-    kind: str, lo: Tensor, hi: Tensor, parameters: Parameters
-) -> tuple[Tensor, Tensor]:
+def slope_range(kind: str, lo: Tensor, hi: Tensor, parameters: Parameters) -> tuple[Tensor, Tensor]:
     """The smallest and the largest slope on [lo, hi].
 
     The slope is monotone on every piece, so it is extreme where a piece begins or ends."""
@@ -131,9 +129,7 @@ def slope_range(
     return low, high
 
 
-def value_range(
-    kind: str, lo: Tensor, hi: Tensor, parameters: Parameters
-) -> tuple[Tensor, Tensor]:
+def value_range(kind: str, lo: Tensor, hi: Tensor, parameters: Parameters) -> tuple[Tensor, Tensor]:
     """Bounds on the values on [lo, hi].
 
     On a piece of width w with slopes in [p, q], p < 0 < q, no value exceeds the height where the

@@ -89,6 +89,8 @@ class LiveActivation:
         if name == "alpha" and parameter.dim() == 1 and parameter.numel() > 1:
             # One for each channel, which is the second axis.
             parameter = parameter.reshape(-1, *(1 for _ in self.shape[2:]))
+        if parameter.numel() == 1:
+            parameter = parameter.reshape(())
         return parameter.expand(self.shape).reshape(-1)
 
 

@@ -24,29 +24,57 @@ GraphNode: TypeAlias = Any  # a node of torch.fx
 Values: TypeAlias = Mapping[GraphNode, Any]
 Form = Literal["linear", "absolute", "affine"]
 
-# Operators of which one argument alone, at this place, shifts the result.
-BIASED = ("linear.default", "convolution.default")
-BIASED += ("conv1d.default", "conv2d.default", "conv3d.default")
-BIASED += ("conv1d.padding", "conv2d.padding", "conv3d.padding")
-BIASED += ("conv_transpose1d.default", "conv_transpose2d.input", "conv_transpose3d.input")
+# Operators of (batch, channels, *space), of which one argument alone, at this place, is the bias.
+CONVOLUTIONS = (
+    "convolution.default",
+    "conv1d.default",
+    "conv2d.default",
+    "conv3d.default",
+    "conv1d.padding",
+    "conv2d.padding",
+    "conv3d.padding",
+    "conv_transpose1d.default",
+    "conv_transpose2d.input",
+    "conv_transpose3d.input",
+)
 BIAS = 2
-# Operators of (batch, channels, *space): the columns can join the batch.
-CONVOLUTIONS = BIASED[1:]
+# Operators without weights that treat all channels alike: the columns can join the batch.
 IMAGE_OPERATORS = ("upsample", "_upsample", "adaptive_avg_pool", "_adaptive_avg_pool", "avg_pool")
 # Operators that are linear as they stand, although they have constants.
-PRODUCTS = ("mul.Tensor", "mul.Scalar", "div.Tensor", "div.Scalar")
-PRODUCTS += ("matmul.default", "mm.default", "bmm.default", "mv.default", "dot.default")
+SCALINGS = ("mul.Tensor", "mul.Scalar", "div.Tensor", "div.Scalar")
+PRODUCTS = (
+    *SCALINGS,
+    "matmul.default",
+    "mm.default",
+    "bmm.default",
+    "mv.default",
+    "dot.default",
+)
 # Operators whose numbers multiply.
-ARITHMETIC = ("add.Tensor", "add.Scalar", "sub.Tensor", "sub.Scalar", "rsub.Tensor", "rsub.Scalar")
-ARITHMETIC += ("addmm.default", "baddbmm.default", "addmv.default", *PRODUCTS[:4])
+ARITHMETIC = (
+    *SCALINGS,
+    "add.Tensor",
+    "add.Scalar",
+    "sub.Tensor",
+    "sub.Scalar",
+    "rsub.Tensor",
+    "rsub.Scalar",
+    "addmm.default",
+    "baddbmm.default",
+    "addmv.default",
+)
 # Normalizations in evaluation form, and where they have their epsilon.
 NORMALIZATIONS = {
     "_native_batch_norm_legit_no_training.default": 6,
     "instance_norm.default": 7,
 }
 # Operators with fixed weights of both signs: the reader's matrices have the absolute values.
-SIGNED = ("upsample_bicubic2d.default", "upsample_bicubic2d.vec")
-SIGNED += ("_upsample_bicubic2d_aa.default", "_upsample_bicubic2d_aa.vec")
+SIGNED = (
+    "upsample_bicubic2d.default",
+    "upsample_bicubic2d.vec",
+    "_upsample_bicubic2d_aa.default",
+    "_upsample_bicubic2d_aa.vec",
+)
 
 
 def _add_reversed(x: Tensor, y: Tensor, alpha: Any = 1) -> Tensor:

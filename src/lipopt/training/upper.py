@@ -11,13 +11,15 @@ point: what rounding does is not counted, as it is in `lipopt.bound`.
 
 where K is what is left for t after z was eliminated, layer by layer from the output to the input.
 So linf: |C x|^2 <= s sum_j delta_j for diag(delta) s >= K; l2: the largest eigenvalue of K. (Under l1
-every input would need multipliers of its own.) The multipliers come from the vectors in closed form and are then
-constants; where a layer's are too small, they are scaled up until its block is definite.
+every input would need multipliers of its own.) The multipliers come from the vectors in closed form
+and are then constants; where a layer's are too small, they are scaled up until its block is
+definite.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+
 import torch
 
 from ..model.norms import Norm
@@ -127,11 +129,10 @@ def _eliminated(form: Tensor, a: Tensor, tau: Tensor, slopes: Range) -> Tensor:
 
 
 def _enough(needed: Tensor, tau: Tensor) -> Tensor:
-    """The factor for tau with which diag(tau) - needed is definite; a constant."""
-    with torch.no_grad():
-        scale = tau.rsqrt()
-        largest = torch.linalg.eigvalsh(scale[:, None] * needed * scale)[-1]
-        return torch.where(largest * REPAIR > 1, largest * REPAIR, torch.ones_like(largest))
+    """The factor for tau with which diag(tau) - needed is definite."""
+    scale = tau.rsqrt()
+    largest = torch.linalg.eigvalsh(scale[:, None] * needed * scale)[-1]
+    return (largest * REPAIR).clamp_min(1.0)
 
 
 def _bound_by(k: Tensor, norm: Norm, delta: Tensor) -> Tensor:
