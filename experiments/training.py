@@ -146,7 +146,7 @@ def _draw_constants(setup: Setup, rows: Sequence[Row], policies: Sequence[Row]) 
     axes[0].set(xlabel="test accuracy, %", ylabel="constant of margin 3-8", yscale="log")
     for row in policies:
         _point(axes[1], row, float(row["error"]))
-    axes[1].set(xlabel="error of the policy", ylabel="constant", yscale="log")
+    axes[1].set(xlabel="error of the policy", ylabel="constant")
     _legend(axes[0])
     caption = "The proved l_inf constant against what it costs: dense networks, and policies for a pendulum."
     save(figure, setup, "training_constant", caption)

@@ -313,11 +313,30 @@ def test_normalization_is_the_evaluation_s() -> None:
     assert float(penalty().detach()) < float(before)
 
 
-def test_no_gradient_is_made_where_none_is_wanted() -> None:
+@pytest.mark.parametrize("kind", ["estimate", "path-sum", "dual"])
+def test_no_gradient_is_made_where_none_is_wanted(kind: Any) -> None:
     model, inputs = live_model("dense")
+    penalty = made(model, inputs, kind=kind, norm="l2")
+    expected = penalty()
+    assert expected.requires_grad
     with torch.no_grad():
-        value = made(model, inputs)()
+        value = penalty()
     assert not value.requires_grad
+    assert float(value) == float(expected.detach())
+
+
+@pytest.mark.parametrize("kind", ["estimate", "path-sum", "dual"])
+def test_a_linear_model(kind: Any) -> None:
+    """Without activations, the constant is the norm of the matrix."""
+    torch.manual_seed(0)
+    model = nn.Linear(4, 1).double()
+    value = Penalty(model, kind=kind)()
+    value.backward()
+    assert float(value.detach()) == pytest.approx(
+        float(model.weight.abs().sum().detach()), rel=1e-3
+    )
+    assert model.weight.grad is not None
+    assert torch.allclose(model.weight.grad, model.weight.detach().sign(), atol=1e-2)
 
 
 def test_under_l1_all_inputs_get_their_turn() -> None:
@@ -461,6 +480,8 @@ def test_inputs_go_with_a_radius() -> None:
         Penalty(dense(), radius=0.1)()
     with pytest.raises(LipoptError, match="nothing to refine"):
         Penalty(dense(), radius=0.1).refine()
+    with pytest.raises(LipoptError, match="no batch for a model"):
+        Penalty(dense(), radius=0.1)(torch.zeros(5))
 
 
 def test_weights_that_break_in_training() -> None:

@@ -25,7 +25,7 @@ from ..numerics.arrays import Array
 from ..numerics.blas import arithmetic
 from ..problem.question import Question, pose
 from ..problem.task import Budget, Task
-from ..readers.torch import read_module
+from ..readers.torch import Reading, read_module
 from .live import LiveNetwork, Tensor
 from .operators import Values
 from .replay import Replay
@@ -204,7 +204,7 @@ class Penalty(nn.Module):  # type: ignore[misc]
             LipoptError: the model cannot be read, or inputs are missing or not wanted."""
         self._check_inputs(inputs)
         settings = self.settings
-        network = self._read().network
+        network = self._reading().network
         rows = sp.csr_array(self.rows.detach().cpu().double().numpy())
         domains: list[Domain] = [None]
         if settings.radius is not None:
@@ -247,10 +247,11 @@ class Penalty(nn.Module):  # type: ignore[misc]
         return _AttachedAtOnce.apply(joined, *reached)
 
     def _path_sum(self, inputs: Any) -> Tensor:
-        constants = self._live.constants()
-        slopes = self._slopes(inputs, constants)
-        sums = path_sum(self._live, self.settings.norm, self.rows, slopes, constants)
-        return sums.mean()
+        with torch.enable_grad():
+            constants = self._live.constants()
+            slopes = self._slopes(inputs, constants)
+            sums = path_sum(self._live, self.settings.norm, self.rows, slopes, constants)
+        return sums.mean() if torch.is_grad_enabled() else sums.detach().mean()
 
     def _dual(self) -> Tensor:
         """The dual with the multipliers of the vectors, which have made a step."""
@@ -414,9 +415,12 @@ class Penalty(nn.Module):  # type: ignore[misc]
                 return torch.zeros((), dtype=kind, device=weight.device)
         return torch.zeros(())
 
+    def _reading(self) -> Reading:
+        """The model, read with the weights that it has now."""
+        return read_module(self._model[0], input_shape=self._shape, logits=self.settings.logits)
+
     def _read(self) -> LiveNetwork:
-        reading = read_module(self._model[0], input_shape=self._shape, logits=self.settings.logits)
-        live = LiveNetwork(reading)
+        live = LiveNetwork(self._reading())
         self._live = live
         like = self._like()
         self._fixed_slopes = [_fixed(activation.slopes(), like) for activation in live.activations]
@@ -437,6 +441,11 @@ class Penalty(nn.Module):  # type: ignore[misc]
             raise LipoptError("the penalty is about the whole space; give it a radius for inputs")
         if self.settings.radius is not None and inputs is None:
             raise LipoptError("a penalty with a radius needs a batch of inputs: penalty(x)")
+        if inputs is not None and tuple(inputs.shape[1:]) != self._live.network.input_shape:
+            raise LipoptError(
+                f"inputs of shape {tuple(inputs.shape)} are no batch for a model that takes"
+                f" {self._live.network.input_shape}"
+            )
 
     def _check_alive(self) -> None:
         """Refuse outputs that do not depend on the input."""
