@@ -21,7 +21,7 @@ from lipopt.training import activations
 from lipopt.training.live import LiveNetwork
 from lipopt.training.rules import Intervals, Linear, PathSums, Range
 
-RANDOM_SEEDS = [1, 3, 50, 103, 220, 243, 440]  # the later ones have found errors
+RANDOM_SEEDS = [3, 50, 103, 243, 440]  # the later ones have found errors
 
 
 class FixedSlopes(Linear):

@@ -98,7 +98,7 @@ def sdp_value(penalty: Penalty) -> tuple[float, float]:
 
 
 @pytest.mark.parametrize("norm", NORMS)
-@pytest.mark.parametrize("name", ["dense", "convolutional", "residual", "smooth"])
+@pytest.mark.parametrize("name", ["dense", "convolutional", "residual"])
 def test_the_value_is_the_sdp_s(name: str, norm: Any) -> None:
     model, inputs = live_model(name)
     penalty = made(model, inputs, norm=norm, outputs="margins")
