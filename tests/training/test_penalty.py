@@ -140,12 +140,11 @@ def test_a_path_sum_is_lipopt_s() -> None:
     assert float(found.detach()) == pytest.approx(path_sum_bound(posed.problem), rel=1e-9)
 
 
-@pytest.mark.parametrize("kind", ["path-sum", "dual"])
-def test_a_dual_is_a_bound_far_from_the_optimum(kind: Any) -> None:
-    """Also with vectors that are far from the best ones, upper bounds are upper bounds."""
+def test_a_dual_is_a_bound_far_from_the_optimum() -> None:
+    """Also with vectors that are far from the best ones."""
     for seed in range(2):
         model, inputs = live_model("dense", seed)
-        penalty = made(model, inputs, kind=kind)
+        penalty = made(model, inputs, kind="dual")
         for name, vectors in penalty.named_buffers():
             if name.startswith(("t", "v")) and vectors.dim() == 3:
                 vectors.copy_(nn.functional.normalize(torch.randn_like(vectors), dim=1))
@@ -161,8 +160,7 @@ def test_a_ball_is_not_above_the_whole_space() -> None:
     assert wide.certified(inputs) == pytest.approx(everywhere, rel=1e-3)
     assert float(narrow(inputs).detach()) < everywhere
     clipped = made(model, inputs, radius=1e3, clip=(-1e-3, 1e-3))
-    inside = torch.zeros_like(inputs)
-    assert clipped.certified(inside) < everywhere
+    assert float(clipped(torch.zeros_like(inputs)).detach()) < everywhere
     # In a tiny ball where no neuron changes sign, the constant is the norm of the gradient.
     x = inputs[:1].clone().requires_grad_(True)
     jacobian = torch.autograd.functional.jacobian(model, x)[0, :, 0]
