@@ -441,7 +441,8 @@ class _Inquiry:
         """The best lower bound on the optimum of the derivative problem; None if the upper bound is
         below it, since it is not a bound on that problem."""
         lowers = [found.pop_lower for found in answer.bounds if found.pop_lower is not None]
-        largest = max([self.pop_lower, *lowers])
+        attained = [_value(found.best) for found in answer.bounds]
+        largest = max([self.pop_lower, *lowers, *attained])
         return None if largest > upper else largest
 
 
