@@ -96,6 +96,19 @@ class Reduced:
     def has_smooth_neurons(self) -> bool:
         return not all(self.is_piecewise_linear(group) for group in self.groups)
 
+    @property
+    def has_blurred_kinks(self) -> bool:
+        """Whether slopes jump at points that are computed from parameters, with rounding.
+
+        A range that ends there is not the same for the checker, which knows them exactly. That is
+        no matter where wider ranges are as good, nor for piecewise linear activations."""
+        for group in self.groups:
+            kind, parameters = self._activation(group)
+            spec = activations.KINDS[kind]
+            if spec.computed and not spec.piecewise_linear and activations.kinks(kind, parameters):
+                return True
+        return False
+
     def slope_width(self, group: slice, place: int, low: float, high: float) -> float:
         """The width of the slope range of one neuron of a group on an interval."""
         kind, parameters = self._activation(slice(group.start + place, group.start + place + 1))

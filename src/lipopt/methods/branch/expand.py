@@ -109,7 +109,9 @@ class Expander:
         neurons = int(found.cell.is_open.sum())
         order = self.reduced.inputs + neurons
         is_within_reach = target < found.bound <= target * WITHIN_REACH
-        return is_within_reach and neurons > 0 and order <= LARGEST_RELAXATION
+        if not is_within_reach or neurons == 0 or order > LARGEST_RELAXATION:
+            return False
+        return not self.reduced.has_blurred_kinks
 
     def _should_refine(self, cell: Cell) -> bool:
         """Whether linear programs come before the next split."""
