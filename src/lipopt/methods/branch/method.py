@@ -52,6 +52,7 @@ class Branch:
             budget=task.budget,
             best=task.best,
             most_cells=self.cells,
+            domain=(cell.lower, cell.upper),
             tree=tree,
             keeps_tree=task.keeps_proof,
         )

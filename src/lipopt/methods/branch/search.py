@@ -25,6 +25,9 @@ from .workers import Interruption, Work, interruptible
 ROUND_SHARE = 8  # a round takes one in so many open cells,
 SMALLEST_ROUND = 2  # but not fewer than this,
 LARGEST_ROUND = 64  # nor more
+# Around a new best point others are tried, at these distances relative to the domain's width.
+DISTANCES = (0.2, 0.05, 0.01, 0.002)
+NEIGHBOURS = 48  # at each of them
 SMALL_TREE = 2000  # cells up to which the proof is kept, whether it is asked for or not
 
 
@@ -47,6 +50,7 @@ class Search:
     budget: Budget
     best: Sample | None
     most_cells: int | None  # None for no limit
+    domain: tuple[Array, Array]  # the ends of its box, which may be infinite
     tree: Branching | None  # the proof
     keeps_tree: bool  # also if it is large
     cells: int = 0
@@ -147,6 +151,23 @@ class Search:
             item.branching = None
 
     def try_points(self, points: Array) -> None:
+        """Keep the best of the points, and walk on from it, if it is better than the best so far."""
+        before = self.lower
+        self._try(points)
+        if self.lower > before and np.isfinite(self.domain).all():
+            self._walk()
+
+    def _walk(self) -> None:
+        """Try points around the best one, across kinks of neurons, from far to near."""
+        lower, upper = self.domain
+        rng = np.random.default_rng(self.cells)
+        for distance in DISTANCES:
+            assert self.best is not None
+            steps = rng.standard_normal((len(lower), NEIGHBOURS))
+            around = self.best.point[:, None] + distance * (upper - lower)[:, None] * steps
+            self._try(np.clip(around, lower[:, None], upper[:, None]))
+
+    def _try(self, points: Array) -> None:
         """Keep the best of the points, if it is better than the best so far."""
         if points.shape[1] == 0:
             return
