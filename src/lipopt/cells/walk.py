@@ -182,7 +182,7 @@ class Walk:
         own = self.forms[group]
         bounded = bool(np.isfinite(low).all() and np.isfinite(high).all())
         offset = np.zeros(len(low))
-        error = np.zeros(len(low))
+        error = np.full(len(low), np.inf)  # nothing is known of values on infinite intervals
         if bounded:
             offset, error = self.reduced.offset_and_error(group, lower, low, high)
             error = error + self._hint_error(group, lower)
