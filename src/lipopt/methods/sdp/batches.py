@@ -7,6 +7,7 @@ from math import ceil, sqrt
 
 from ...errors import LipoptError
 from ...problem.derivative import DerivativeProblem
+from .sparse_dual import is_sparse
 
 # The largest number of entries, over all problems of a batch, of the dense matrices of their duals:
 # 2 GiB in float64, of which the dual keeps several.
@@ -26,16 +27,20 @@ def runs_on_cpu(device: str | None) -> bool:
 def split_into_batches(problems: Sequence[DerivativeProblem]) -> Iterator[list[int]]:
     """The numbers of the problems of each batch.
 
-    Problems of a batch are of similar size, as many as fit. Those without layers are alone."""
+    Problems of a batch are of similar size, as many as fit. Those without layers are alone, and so
+    are sparse ones, whose matrices a batch would fill up."""
 
     def size(k: int) -> tuple[int, int]:
         return (len(problems[k].layers), problems[k].neurons)
+
+    def is_alone(k: int) -> bool:
+        return not problems[k].layers or is_sparse(problems[k])
 
     batch: list[int] = []
     for k in sorted(range(len(problems)), key=size):
         entries = sum(problems[k].sizes) ** 2 * (len(batch) + 1)
         is_full = entries > MAX_BATCH_ENTRIES
-        if batch and (is_full or not problems[batch[0]].layers):
+        if batch and (is_full or is_alone(batch[0])):
             yield batch
             batch = []
         batch.append(k)
@@ -45,7 +50,7 @@ def split_into_batches(problems: Sequence[DerivativeProblem]) -> Iterator[list[i
 
 def check_blocks(problems: Sequence[DerivativeProblem], device: str | None) -> None:
     """Raise LipoptError if the dual of one of the problems needs a block that is too large."""
-    largest = max(largest_block(problem) for problem in problems)
+    largest = max(_largest_dense_block(problem) for problem in problems)
     on_cpu = runs_on_cpu(device)
     limit = MAX_BLOCK_ON_CPU if on_cpu else MAX_BLOCK_ON_DEVICE
     if largest <= limit:
@@ -56,6 +61,11 @@ def check_blocks(problems: Sequence[DerivativeProblem], device: str | None) -> N
     raise LipoptError(
         f"a layer of {largest} is too wide for the SDP, which takes up to {limit}; {advice}"
     )
+
+
+def _largest_dense_block(problem: DerivativeProblem) -> int:
+    """The order of the largest dense block that is factorized: 0 where S is sparse."""
+    return 0 if is_sparse(problem) else largest_block(problem)
 
 
 def largest_block(problem: DerivativeProblem) -> int:

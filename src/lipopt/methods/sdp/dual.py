@@ -31,7 +31,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -93,6 +93,8 @@ class Dual:
 
     norm: Norm
     form: QuadraticForm
+    # Whether more inflation may give a better bound: blocks are then farther from singular.
+    gains_by_inflation: ClassVar[bool] = True
 
     @staticmethod
     def of(
@@ -205,7 +207,7 @@ class Dual:
         matrix = self.form.assemble(on_backend)
         diagonals = [numpy(matrix.diagonal(i)) for i in range(len(self.layout.sizes))]
         good = good & np.all([(d > 0).all(axis=1) for d in diagonals], axis=0)
-        scale = [array(_power_of_two_scale(d)) for d in diagonals]
+        scale = [array(power_of_two_scale(d)) for d in diagonals]
         matrix.scale(scale)
         assembly = self.form.assembly_error(on_backend, scale)
         size = numpy(matrix.squared_norm) ** 0.5
@@ -326,7 +328,7 @@ class Dual:
         return diagonal * self.backend.array(1 + margin * needed)[:, None], found
 
 
-def _power_of_two_scale(diagonal: Array) -> Array:
+def power_of_two_scale(diagonal: Array) -> Array:
     """The powers of two that bring the diagonal of D S D near 1: they scale without rounding."""
     positive = np.where(diagonal > 0, diagonal, 1.0)
     return 2.0 ** -np.round(np.log2(positive) / 2)

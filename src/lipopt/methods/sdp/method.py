@@ -38,6 +38,7 @@ from .every_row import bound_every_row
 from .hyperplanes import round_vectors
 from .over_inputs import maximum_over_inputs
 from .search import Candidate, Found, Search, prove_candidates, remember_vectors
+from .sparse_dual import SparseDual, is_sparse
 from .vector_network import VectorNetwork
 
 
@@ -128,7 +129,7 @@ def _solve_together(tasks: Sequence[Task], search: Search, arrays: Backend) -> l
         problems = [slopes_from_zero(problem) for problem in problems]
     same = padded(problems) if len(problems) > 1 else problems
     network = VectorNetwork.of(same, arrays)
-    dual = Dual.of(same, arrays)
+    dual = _dual(same, arrays)
     candidates = []
     for task in tasks:
         path_sum = path_sum_bound(replace(task.problem, slack=0.0))
@@ -151,6 +152,13 @@ def _solve_together(tasks: Sequence[Task], search: Search, arrays: Backend) -> l
         )
         bounds.append(_report(task, found))
     return bounds
+
+
+def _dual(problems: Sequence[DerivativeProblem], arrays: Backend) -> Dual | SparseDual:
+    """The dual of problems of the same shape, sparse or in dense blocks."""
+    if len(problems) == 1 and is_sparse(problems[0]):
+        return SparseDual(tuple(problems), arrays)
+    return Dual.of(problems, arrays)
 
 
 def _without_padding(

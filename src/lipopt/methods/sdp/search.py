@@ -22,6 +22,7 @@ from ...numerics.arrays import Array
 from ...problem.proofs import Multipliers, Proof
 from ...problem.task import Task
 from .dual import Dual, Hint
+from .sparse_dual import SparseDual
 from .vector_network import State, VectorNetwork
 
 # The search starts with the rank that some optimum is known to have, divided by this: nearly all
@@ -106,7 +107,11 @@ class Search:
     gap: float  # between values and bounds, relatively, to stop at
 
     def run(
-        self, network: VectorNetwork, dual: Dual, candidates: Sequence[Candidate], task: Task
+        self,
+        network: VectorNetwork,
+        dual: Dual | SparseDual,
+        candidates: Sequence[Candidate],
+        task: Task,
     ) -> State:
         """Ascend until every bound is within the gap of its value (for l1, of the largest value).
 
@@ -166,7 +171,11 @@ def remember_vectors(network: VectorNetwork, state: State, task: Task) -> None:
 
 
 def fit_candidates(
-    dual: Dual, candidates: Sequence[Candidate], rows: Array, x: Sequence[Any], gap: float
+    dual: Dual | SparseDual,
+    candidates: Sequence[Candidate],
+    rows: Array,
+    x: Sequence[Any],
+    gap: float,
 ) -> None:
     """Fit the dual of open candidates at these vectors, and keep the best multipliers.
 
@@ -187,12 +196,15 @@ def fit_candidates(
             if candidate.is_improved_by(hint):
                 candidate.hint = hint
                 candidate.vectors = [vectors[[k]] for vectors in x]
-            if not candidate.is_open(gap) or square > latest[k]:
+            gets_worse = square > latest[k]
+            if gets_worse or not dual.gains_by_inflation or not candidate.is_open(gap):
                 left.remove(k)
             latest[k] = square
 
 
-def prove_candidates(dual: Dual, candidates: Sequence[Candidate], enough: float = 0.0) -> None:
+def prove_candidates(
+    dual: Dual | SparseDual, candidates: Sequence[Candidate], enough: float = 0.0
+) -> None:
     """Prove the bounds of the candidates, or only the bound `enough` where theirs is smaller.
 
     Multipliers that cannot be proved are fitted again with more inflation, which makes it easier.
@@ -215,7 +227,9 @@ def prove_candidates(dual: Dual, candidates: Sequence[Candidate], enough: float 
         left = list(_hints(candidates, left))
 
 
-def _inflate_hints(dual: Dual, candidates: Sequence[Candidate], which: list[int]) -> None:
+def _inflate_hints(
+    dual: Dual | SparseDual, candidates: Sequence[Candidate], which: list[int]
+) -> None:
     """Fit the multipliers of some candidates again, with more inflation; they may get none."""
     hints = _hints(candidates, which)
     rows = np.stack([hint.rows for hint in hints.values()])
