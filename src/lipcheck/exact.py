@@ -26,9 +26,9 @@ TWO = Fraction(2)
 
 GRID = 1 << 200  # values of nodes are rounded outward to multiples of 1 / GRID, to stay short
 
-# A product of matrices is computed row by column, not entry by entry, if it takes more than
-# DENSE_WORK multiplications of entries that are stored, and these are more than one in DENSE_SHARE
-# of the multiplications of all entries. This is for speed alone.
+# The product of a group of rows with a matrix is computed row by column, not entry by entry, if it
+# takes more than DENSE_WORK multiplications of entries that are stored, and these are more than one
+# in DENSE_SHARE of the multiplications of all entries. This is for speed alone.
 DENSE_WORK = 100_000
 DENSE_SHARE = 4
 
@@ -119,32 +119,10 @@ class Matrix:
         return Matrix(self.rows, self.width, self.exponent - 1)
 
     def __matmul__(self, other: Matrix) -> Matrix:
-        lengths = [len(row) for row in other.rows]
-        work = 0
-        for row in self.rows:
-            for k in row:
-                work += lengths[k]
-        all_work = len(self.rows) * self.width * other.width
-        exponent = self.exponent + other.exponent
-        if work > DENSE_WORK and work * DENSE_SHARE > all_work:
-            return Matrix(self._dense_product(other), other.width, exponent)
-        return Matrix(self._sparse_product(other), other.width, exponent)
-
-    def _sparse_product(self, other: Matrix) -> list[dict[int, int]]:
-        rows = []
-        for row in self.rows:
-            total: dict[int, int] = {}
-            for k, factor in row.items():
-                for j, value in other.rows[k].items():
-                    total[j] = total.get(j, 0) + factor * value
-            rows.append(total)
-        return rows
-
-    def _dense_product(self, other: Matrix) -> list[dict[int, int]]:
-        rows = []
-        for row in inner_products(self.dense(), other.transpose().dense()):
-            rows.append({j: value for j, value in enumerate(row) if value})
-        return rows
+        rows: list[dict[int, int]] = []
+        for group in groups_of_rows(self.rows):
+            rows.extend(product_of_rows(group, other.rows))
+        return Matrix(rows, other.width, self.exponent + other.exponent)
 
     def transpose(self) -> Matrix:
         rows: list[dict[int, int]] = [{} for _ in range(self.width)]
@@ -152,16 +130,6 @@ class Matrix:
             for j, value in row.items():
                 rows[j][i] = value
         return Matrix(rows, len(self.rows), self.exponent)
-
-    def dense(self) -> list[list[int]]:
-        """The integers rows[i][j], with zeros where none is stored."""
-        rows = []
-        for row in self.rows:
-            entries = [0] * self.width
-            for j, value in row.items():
-                entries[j] = value
-            rows.append(entries)
-        return rows
 
     def take(self, columns: Sequence[int]) -> tuple[Matrix, Matrix]:
         """A matrix of these columns, in this order; and this matrix with zeros in their place."""
@@ -248,6 +216,49 @@ def shifted(row: dict[int, int], shift: int) -> dict[int, int]:
     if shift == 0:
         return dict(row)
     return {j: value << shift for j, value in row.items()}
+
+
+def groups_of_rows(rows: list[dict[int, int]]) -> list[list[dict[int, int]]]:
+    """Runs of consecutive rows that have half of their columns in common with those before."""
+    groups: list[list[dict[int, int]]] = []
+    columns: set[int] = set()
+    for row in rows:
+        if not groups or 2 * len(columns & row.keys()) < len(row):
+            groups.append([])
+            columns = set()
+        groups[-1].append(row)
+        columns |= row.keys()
+    return groups
+
+
+def product_of_rows(
+    rows: list[dict[int, int]], others: list[dict[int, int]]
+) -> list[dict[int, int]]:
+    """Rows times the matrix of other rows, by the way that is faster."""
+    sources = sorted(set().union(*rows))
+    needed = [others[k] for k in sources]
+    targets = sorted(set().union(*needed))
+    work = 0
+    for row in rows:
+        work += sum(len(others[k]) for k in row)
+    all_work = len(rows) * len(sources) * len(targets)
+    if work <= DENSE_WORK or work * DENSE_SHARE <= all_work:
+        return [product_of_row(row, others) for row in rows]
+    left = [[row.get(k, 0) for k in sources] for row in rows]
+    right = [[row.get(j, 0) for row in needed] for j in targets]
+    products = []
+    for values in inner_products(left, right):
+        products.append({j: value for j, value in zip(targets, values, strict=True) if value})
+    return products
+
+
+def product_of_row(row: dict[int, int], others: list[dict[int, int]]) -> dict[int, int]:
+    """A row times the matrix of other rows, entry by entry."""
+    total: dict[int, int] = {}
+    for k, factor in row.items():
+        for j, value in others[k].items():
+            total[j] = total.get(j, 0) + factor * value
+    return total
 
 
 def inner_products(left: list[list[int]], right: list[list[int]]) -> list[list[int]]:

@@ -306,18 +306,31 @@ def dominance(S: Matrix, D: list[int], D_exponent: int, L: Triangle) -> tuple[li
     product_shift = product_exponent - exponent
     margins = [0] * len(L)
     for begin in range(0, len(L), BLOCK):
-        end = begin + BLOCK
-        squares = inner_products(L[begin:end], L[:end])
-        for i, row in enumerate(squares, begin):
-            stored = S.rows[i]
-            for j in range(i):
-                product = D[i] * stored.get(j, 0) * D[j]
-                size = abs((product << product_shift) - (row[j] << -exponent))
-                margins[i] -= size
-                margins[j] -= size
-            product = D[i] * stored.get(i, 0) * D[i]
-            margins[i] += (product << product_shift) - (row[i] << -exponent)
+        end = min(begin + BLOCK, len(L))
+        first = min(leading_zeros(row) for row in L[begin:end])
+        # From column `first` on, rows of L before that number have no entries.
+        left = [row[first:] for row in L[begin:end]]
+        right = [row[first:] for row in L[first:end]]
+        for i, squares in enumerate(inner_products(left, right), begin):
+            difference = {}
+            for j, value in S.rows[i].items():
+                if j <= i:
+                    difference[j] = (D[i] * value * D[j]) << product_shift
+            for j, square in enumerate(squares[: i + 1 - first], first):
+                difference[j] = difference.get(j, 0) - (square << -exponent)
+            margins[i] += difference.pop(i)
+            for j, value in difference.items():
+                margins[i] -= abs(value)
+                margins[j] -= abs(value)
     return margins, exponent
+
+
+def leading_zeros(row: list[int]) -> int:
+    """How many zeros a row begins with, its last entry not counted."""
+    count = 0
+    while count < len(row) - 1 and row[count] == 0:
+        count += 1
+    return count
 
 
 RULES: dict[str, Rule] = {

@@ -4,6 +4,7 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
+from exact_matrices import dense_rows
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from lipcheck_files import FOLDER, verdict
@@ -166,7 +167,10 @@ def test_forms_are_what_neurons_read(case, local, path):
 
 def dense(matrix):
     return np.array(
-        [[float(value * Fraction(2) ** matrix.exponent) for value in row] for row in matrix.dense()]
+        [
+            [float(value * Fraction(2) ** matrix.exponent) for value in row]
+            for row in dense_rows(matrix)
+        ]
     ).reshape(len(matrix.rows), matrix.width)
 
 

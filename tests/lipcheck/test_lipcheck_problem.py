@@ -4,6 +4,7 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
+from exact_matrices import dense_rows
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from networks import ARCHITECTURES, make_network
@@ -91,4 +92,4 @@ def test_any_choice_of_variables_gives_a_bound(case, local, path):
 
 
 def dense(matrix):
-    return np.array(matrix.dense(), dtype=object).astype(float) * 2.0**matrix.exponent
+    return np.array(dense_rows(matrix), dtype=object).astype(float) * 2.0**matrix.exponent

@@ -5,6 +5,7 @@ from fractions import Fraction
 from itertools import product as every
 
 import pytest
+from exact_matrices import dense_rows
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
@@ -229,10 +230,28 @@ def test_products_of_matrices_do_not_depend_on_flint(bits):
         [dict(enumerate(row)) for row in b], n
     )
     columns = list(zip(*b, strict=True))
-    assert product.dense() == [
+    assert dense_rows(product) == [
         [sum(map(int.__mul__, row, column)) for column in columns] for row in a
     ]
     short = [row[: i + 1] for i, row in enumerate(a)]
     assert exact.inner_products(short, short) == [
         [sum(map(int.__mul__, p, q)) for q in short] for p in short
     ]
+
+
+def test_products_of_matrices_in_blocks():
+    """Rows that share their columns are multiplied as blocks, the others entry by entry."""
+    rng = random.Random(0)
+    size = 80
+    left = []
+    for i in range(3 * size):
+        begin = size * (i // size)
+        row = {j: rng.getrandbits(40) - 2**39 for j in range(begin, begin + size)}
+        row[(7 * i) % (3 * size)] = rng.getrandbits(40)
+        left.append(row)
+    right = [{(5 * i) % 400: rng.getrandbits(40), i: 3} for i in range(3 * size)]
+    for others, width in ((right, 400), (left, 3 * size)):
+        product = Matrix(left, 3 * size) @ Matrix(others, width)
+        entry_by_entry = [exact.product_of_row(row, others) for row in left]
+        assert dense_rows(product) == dense_rows(Matrix(entry_by_entry, width))
+    assert len(exact.groups_of_rows(left)) == 3
