@@ -1,23 +1,56 @@
 """Auto: never worse than what it tries, and it says what it could not try."""
 
+import itertools
+import time
+from typing import Any
+from unittest import mock
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
-from strategies import SEEDS
+from networks import random_network
+from strategies import SEEDS, Question, questions
 
 import lipopt
+from lipopt.methods.auto import MAX_GAP, ROUNDING_GAP
+from lipopt.methods.lp.method import LiPopt
+
+
+@settings(max_examples=12)
+@given(questions())
+def test_auto_is_never_looser_than_the_sdp_or_a_baseline(question: Question) -> None:
+    asked: dict[str, Any] = {
+        "norm": question.norm,
+        "output": question.output,
+        "domain": question.domain,
+    }
+    auto = lipopt.bound(question.network, samples=50, **asked)
+    for method in ("product", "path-sum", "sdp"):
+        alone = lipopt.bound(question.network, method=method, samples=50, **asked)
+        assert auto.upper <= alone.upper * (1 + ROUNDING_GAP)
 
 
 @settings(max_examples=10)
 @given(SEEDS)
-def test_auto_is_the_smallest(seed: int) -> None:
+def test_auto_is_hardly_looser_than_the_lp_on_sparse_networks(seed: int) -> None:
     rng = np.random.default_rng(seed)
     mask = rng.random((6, 5)) < 0.5
     network = lipopt.load([rng.normal(size=(6, 5)) * mask, rng.normal(size=(1, 6))])
     auto = lipopt.bound(network, samples=50)
-    for method in ("product", "path-sum", "sdp", "lipopt"):
-        assert auto.upper <= lipopt.bound(network, method=method, samples=50).upper * (1 + 2e-3)
+    lp = lipopt.bound(network, method="lipopt", samples=50)
+    assert auto.upper <= lp.upper * (1 + 2 * MAX_GAP)
     assert auto.details["chosen"] in ("product", "path-sum", "sdp", "lipopt")
+
+
+def test_a_path_sum_near_the_lower_bound_does_not_keep_the_sdp_from_a_better_one() -> None:
+    weights = np.array([[1.0, 1.0], [1.0, -1e-3]])
+    network = lipopt.load([weights, np.array([[1.0, 1.0]])])
+    paths = lipopt.bound(network, method="path-sum", samples=50)
+    assert paths.pop_lower is not None
+    assert paths.pop_lower < paths.upper < paths.pop_lower * (1 + MAX_GAP)
+    auto = lipopt.bound(network, samples=50)
+    assert auto.upper <= lipopt.bound(network, method="sdp", samples=50).upper
+    assert auto.upper < paths.upper
 
 
 def dense() -> lipopt.Network:
@@ -25,14 +58,45 @@ def dense() -> lipopt.Network:
     return lipopt.load([rng.normal(size=size) for size in ((16, 10), (16, 16), (1, 16))])
 
 
-def test_an_lp_that_is_cut_off_shows_in_the_status(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("lipopt.methods.auto.LP_SECONDS", 0.05)
-    assert lipopt.bound(dense(), samples=50).status == "time limit"
-    assert lipopt.bound(dense(), samples=50, norm="l2").status == "complete"  # no LP
+def sparse() -> lipopt.Network:
+    return lipopt.load(random_network([20, 20, 20, 1], sparsity=3, seed=1))
+
+
+def test_a_sparse_network_gets_the_lp_and_a_dense_one_does_not() -> None:
+    assert lipopt.bound(sparse(), samples=50).details["chosen"] == "lipopt"
+    large = lipopt.load(random_network([60, 60, 60, 1], seed=1))
+    with mock.patch.object(LiPopt, "__call__", side_effect=AssertionError):
+        assert lipopt.bound(large, samples=50).details["chosen"] == "sdp"
+
+
+def test_work_is_limited_and_not_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = lipopt.bound(sparse(), samples=50)
+    monkeypatch.setattr("lipopt.methods.auto.LP_WORK", 3e6)
+    less = lipopt.bound(sparse(), samples=50)
+    assert less.upper > whole.upper
+    assert less.status == "complete"
+
+
+def test_no_clock_decides_without_a_time_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a machine where every look at the clock takes an hour, the answers are the same."""
+    network = lipopt.load(random_network([5, 6, 6, 1], sparsity=3, seed=2))
+    ball = lipopt.Ball(np.full(5, 0.1), 1.0)
+    usual = [lipopt.bound(network, domain=domain, samples=50) for domain in (None, ball)]
+    lower = lipopt.lower_bound(network, samples=50)
+    hours = itertools.count(0.0, 3600.0)
+    for clock in ("monotonic", "perf_counter", "time", "process_time"):
+        monkeypatch.setattr(time, clock, lambda: next(hours))
+    slow = [lipopt.bound(network, domain=domain, samples=50) for domain in (None, ball)]
+    slow_lower = lipopt.lower_bound(network, samples=50)
+    monkeypatch.undo()
+    assert [each.upper for each in slow] == [each.upper for each in usual]
+    assert [each.lower for each in slow] == [each.lower for each in usual]
+    assert [each.status for each in slow] == [each.status for each in usual]
+    assert (slow_lower.lower, slow_lower.pop_lower) == (lower.lower, lower.pop_lower)
 
 
 def test_an_lp_that_is_far_behind_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("lipopt.methods.lp.tightening.TRIAL_SECONDS", 0.0)
+    monkeypatch.setattr("lipopt.methods.lp.tightening.TRIAL_WORK", 0.0)
     network = dense()
     alone = lipopt.bound(network, method="lipopt-3", samples=50)
     assert alone.details["iterations"] > 0

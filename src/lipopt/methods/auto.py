@@ -1,19 +1,20 @@
 """Auto(): the methods that fit the problem, in the order of cost; the smallest bound wins.
 
-It stops as soon as the bound meets the lower bound. The baselines cost nothing. The SDP takes
-seconds and is the best choice for dense and deep networks. The LP is better on sparse networks
-and in small balls, where its polynomial is short; it gets a limited time, and gives up if it is
-far behind.
+The baselines cost nothing. The SDP is the best choice for dense and deep networks, and is always
+asked, so that `auto` is never looser than it. The LP is better on sparse networks and in small
+balls, where its polynomial is short. It is tried where it has something to gain, between the bound
+so far and the lower bound of the problem, that is worth its work.
+
+All limits are counts of operations: a slow machine finds the same bound as a fast one.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
 from ..errors import LipoptError
-from ..problem.task import Status, Task, UpperBound
+from ..problem.task import Task, UpperBound
 from .baselines import PathSum, Product
 from .lp.method import LiPopt
 from .lp.polynomial import count_terms, sources
@@ -21,9 +22,15 @@ from .registry import Method, register
 from .sdp.backend import backend
 from .sdp.method import SDP
 
-MAX_GAP = 1e-3  # relative gap to the lower bound below which no further method is tried
-MAX_LP_TERMS = 300_000  # terms of the longest polynomial that the LP is tried on
-LP_SECONDS = 10.0  # seconds that the LP gets at most
+ROUNDING_GAP = 1e-9  # relative gap between the bounds that rounding may leave where they meet
+MAX_GAP = 1e-3  # relative gap to the lower bound below which the LP is not tried
+LP_WORK = 1e9  # of an LP at most, in products times iterations: about ten seconds
+# What an LP may take of that until its first bound, and for every unit of what it may gain, relative
+# to the lower bound: one percent is worth a second.
+FIRST_WORK = 4e8
+WORK_PER_GAIN = 8e9
+FIRST_ITERATIONS = 100  # that an LP takes until its first bound
+SMALLEST = 1e-300  # what is divided by is kept above this
 
 
 @register("auto")
@@ -36,38 +43,75 @@ class Auto:
 
     def __call__(self, task: Task) -> UpperBound:
         backend(self.device)  # raises an error if the device is not there
-        best: UpperBound | None = None
-        refused: dict[str, str] = {}
-        was_cut_off = False
-        for method, part in self._plan(task):
-            try:
-                found = method(replace(part, pop_lower=task.pop_lower, upper=task.upper))
-            except LipoptError as error:
-                refused[method.name] = str(error)
-                continue
-            was_cut_off |= found.status == "time limit"
-            task = replace(
-                task,
-                pop_lower=max(task.pop_lower, found.pop_lower or 0.0),
-                upper=min(task.upper, found.value),
-            )
-            if best is None or found.value < best.value:
-                best = replace(found, details={**found.details, "chosen": method.name})
-            if best.value <= task.pop_lower * (1 + MAX_GAP) or task.seconds_left <= 0:
-                break
-        assert best is not None  # the baselines refuse nothing
-        status: Status = "complete"
-        if was_cut_off or task.seconds_left <= 0:
-            status = "time limit"
-        details = best.details
-        if refused:
-            details = {**details, "refused": refused}
-        return replace(best, pop_lower=task.pop_lower, status=status, details=details)
+        attempts = _Attempts(task)
+        attempts.make(PathSum())
+        path_sum = attempts.task.upper
+        attempts.make(Product())
+        if not attempts.are_over(ROUNDING_GAP):
+            attempts.make(SDP(device=self.device))
+        if not attempts.are_over(MAX_GAP) and _lp_may_win(attempts.task, path_sum):
+            attempts.make(LiPopt(), work=LP_WORK)
+        return attempts.answer()
 
-    def _plan(self, task: Task) -> Iterator[tuple[Method, Task]]:
-        """The methods to try, each with its task; the next one is planned when the last is done."""
-        yield PathSum(), task
-        yield Product(), task
-        yield SDP(device=self.device), task
-        if task.problem.norm.is_by_output and count_terms(sources(task.problem)) <= MAX_LP_TERMS:
-            yield LiPopt(), replace(task, budget=task.budget.at_most(LP_SECONDS))
+
+@dataclass(eq=False)
+class _Attempts:
+    """What the methods that were tried have found."""
+
+    task: Task  # with the best bounds so far
+    best: UpperBound | None = None
+    was_cut_off: bool = False
+    refused: dict[str, str] = field(default_factory=dict)
+
+    def make(self, method: Method, work: float = float("inf")) -> None:
+        """Try a method, with a limit on its work."""
+        task = replace(self.task, budget=replace(self.task.budget, work=work))
+        try:
+            found = method(task)
+        except LipoptError as error:
+            self.refused[method.name] = str(error)
+            return
+        self.was_cut_off |= found.status == "time limit"
+        self.task = replace(
+            self.task,
+            pop_lower=max(self.task.pop_lower, found.pop_lower or 0.0),
+            upper=min(self.task.upper, found.value),
+        )
+        if self.best is None or found.value < self.best.value:
+            self.best = replace(found, details={**found.details, "chosen": method.name})
+
+    def are_over(self, gap: float) -> bool:
+        """Whether both bounds are so close, or the time is up."""
+        is_met = self.task.upper <= self.task.pop_lower * (1 + gap)
+        return is_met or self.task.seconds_left <= 0
+
+    def answer(self) -> UpperBound:
+        """The smallest bound, and what became of the others."""
+        best = self.best
+        assert best is not None  # the baselines refuse nothing
+        details = best.details
+        if self.refused:
+            details = {**details, "refused": self.refused}
+        was_cut_off = self.was_cut_off or self.task.seconds_left <= 0
+        return replace(
+            best,
+            pop_lower=self.task.pop_lower,
+            status="time limit" if was_cut_off else "complete",
+            details=details,
+        )
+
+
+def _lp_may_win(task: Task, path_sum: float) -> bool:
+    """Whether an LP is worth its work until its first bound.
+
+    That bound is the farther above the best one, the farther the path sum is."""
+    problem = task.problem
+    if not problem.norm.is_by_output:
+        return False
+    degree = len(problem.layers) + 1
+    products = (
+        count_terms(sources(problem)) / 2 * 2.0**degree
+    )  # half of the terms are of the degree
+    work = FIRST_ITERATIONS * products * path_sum / task.upper
+    gain = (task.upper - task.pop_lower) / max(task.pop_lower, SMALLEST)
+    return work <= min(FIRST_WORK, WORK_PER_GAIN * gain)

@@ -29,6 +29,7 @@ class Budget:
     progress: Progress = _silent
     gap: float | None = None  # between both bounds, relative: where branch and bound may stop
     jobs: int = 1  # processes that may share the work
+    work: float = float("inf")  # of an LP, in products times iterations
 
     @staticmethod
     def of(

@@ -47,9 +47,16 @@ ADDED_SHARE = 4  # and it may add one for every four sets there are
 MIN_VIOLATION = 3e-4  # negative mass (of 1) below which a set is not worth adding
 MIN_VIOLATION_SHARE = 0.1  # the same as a share of the largest violation
 
-# `Task.upper` is a bound that another method has found already. An LP that after TRIAL_SECONDS is
-# still more than BEHIND times as large will not overtake it, and is given up.
-TRIAL_SECONDS = 3.0
+# Work is counted in products times iterations, about 100 million of them in a second: what is found
+# does not depend on how fast the machine is. Finding violated sets is as much work as so many
+# iterations over all candidates.
+CANDIDATE_ITERATIONS = 30
+
+# `Task.upper` is a bound that another method has found already. An LP whose first solution is more
+# than FAR_BEHIND times as large will not overtake it, nor will one that after TRIAL_WORK is still
+# more than BEHIND times as large: it is given up.
+FAR_BEHIND = 2.0
+TRIAL_WORK = 1e8
 BEHIND = 1.1
 
 
@@ -85,8 +92,8 @@ class Tightening:
     solver: str  # "auto", "consensus", or one of HiGHS's
     tolerance: float  # relative, of the last solution
     floor: float  # a bound that is as small as this cannot or need not be improved
-    begin: float  # when the work began, on the clock of time.perf_counter
     bound: float = math.inf
+    work: float = 0.0  # products times iterations
     iterations: int = 0
     seconds: dict[str, float] = field(
         default_factory=lambda: {"assembly": 0.0, "solve": 0.0, "tighten": 0.0, "certify": 0.0}
@@ -106,20 +113,23 @@ class Tightening:
         self.rng = np.random.default_rng(self.task.budget.seed)
 
     @property
-    def elapsed(self) -> float:
-        """Seconds since the work began."""
-        return time.perf_counter() - self.begin
-
-    @property
     def finished(self) -> bool:
-        """Whether the time is over, or nothing can be gained."""
-        far_behind = self.elapsed > TRIAL_SECONDS and self.bound > BEHIND * self.task.upper
+        """Whether time or work are over, or nothing can be gained."""
         return (
             self.task.seconds_left <= 0
-            or far_behind
+            or self.work >= self.task.budget.work
+            or self._is_behind
             or self._is_good_enough(self.bound)
             or len(self.family.sets) == 0
         )
+
+    @property
+    def _is_behind(self) -> bool:
+        """Whether the LP was solved and is too far behind another method's bound."""
+        if self.bound == math.inf:
+            return False
+        allowed = BEHIND if self.work > TRIAL_WORK else FAR_BEHIND
+        return self.bound > allowed * self.task.upper
 
     def fits(self, degree: int) -> bool:
         """Whether the sets there are would fit in memory as sets of that degree."""
@@ -189,6 +199,7 @@ class Tightening:
             )
             self.state = solution.state
             self.iterations += solution.iterations
+            self.work += max(1, solution.iterations) * family.index.size
             if solution.bound < self.bound:
                 self.bound = solution.bound
                 self.best = Potentials(family, solution.potentials)
@@ -206,6 +217,7 @@ class Tightening:
         with self.timed("tighten"):
             assert self.state is not None
             candidates = self._candidates(degree)
+            self.work += CANDIDATE_ITERATIONS * candidates.index.size
             number = self.family.find(candidates.keys)
             is_known = number >= 0
             known = np.where(is_known, self.state.moments[number], 0.0)
