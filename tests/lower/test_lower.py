@@ -1,17 +1,22 @@
 """Lower bounds: they are attained by points, and kinks do not fool them."""
 
+import itertools
 from fractions import Fraction
+from typing import Any
 
 import numpy as np
 import pytest
 import scipy.sparse as sp
 import torch
 from hypothesis import given, settings
-from strategies import SEEDS, Question, questions
+from hypothesis import strategies as st
+from strategies import NORMS, SEEDS, Question, questions
 
 import lipopt
+from lipopt.lower.gradients import JacobianNorm
 from lipopt.lower.pop import pop_value
-from lipopt.model.norms import Norm
+from lipopt.model.network import Affine
+from lipopt.model.norms import Norm, NormName
 from lipopt.problem.derivative import DerivativeProblem, Layer
 
 
@@ -126,3 +131,55 @@ def test_regions_far_from_the_origin_are_found() -> None:
         [np.ones((2, 1)), np.array([[1.0, 10.0]])], biases=[[0.0, -200.0], None]
     )  # relu(x) + 10 relu(x - 200)
     assert lipopt.lower_bound(steep, samples=1000).lower > 10.99
+
+
+@pytest.mark.parametrize("norm", ["linf", "l2", "l1"])
+def test_tiny_weights_and_neurons_at_zero_cost_what_they_contribute(norm: NormName) -> None:
+    """Of three neurons, one is at its kink everywhere, and one has an input of 1e-10 everywhere."""
+    first = np.array([[1.0, 2.0], [0.0, 0.0], [1e-10, 1e-10]])
+    network = lipopt.load([first, np.eye(3), np.array([[1.0, 5.0, 1.0]])])
+    sizes = {"linf": 3.0, "l2": 5**0.5, "l1": 2.0}
+    low = lipopt.lower_bound(network, norm=norm, samples=100)
+    assert sizes[norm] * (1 - 1e-8) <= low.lower <= sizes[norm] * (1 + 1e-8)
+
+
+@settings(max_examples=20)
+@given(SEEDS, st.sampled_from(NORMS))
+def test_a_point_at_kinks_proves_no_more_than_points_around_it(seed: int, norm: NormName) -> None:
+    """At the origin, every neuron of a network without biases is at its kink."""
+    rng = np.random.default_rng(seed)
+    sizes = [3, 4, 4, 2]
+    network = lipopt.load([rng.normal(size=(b, a)) for a, b in itertools.pairwise(sizes)])
+    rows = sp.csr_array(np.eye(2))
+    goal = JacobianNorm(network, rows, Norm(norm))
+    around = goal.at(1e-3 * rng.standard_normal((3, 500)))
+    assert goal.proved(np.zeros(3)).value <= around.min()
+    assert goal.at(np.zeros((3, 1)))[0] <= around.min()
+
+
+@pytest.mark.parametrize("depth", [30])
+@pytest.mark.parametrize("norm", ["linf", "l2", "l1"])
+def test_very_deep_networks_have_a_lower_bound(depth: int, norm: NormName) -> None:
+    """Close to the norm of a gradient in exact arithmetic, and not above it."""
+    rng = np.random.default_rng(depth)
+    weights = [rng.standard_normal((12, 12)) * (2 / 12) ** 0.5 for _ in range(depth)]
+    network = lipopt.load([*weights, rng.standard_normal((1, 12))])
+    low = lipopt.lower_bound(network, norm=norm, samples=50)
+    exact: Any = np.frompyfunc(Fraction, 1, 1)
+    values = exact(np.array(low.point))
+    gradients = exact(np.eye(12))
+    for w in weights:
+        inputs = exact(w) @ values
+        gradients = exact(w) @ gradients * (inputs > 0)[:, None]
+        values = np.where(inputs > 0, inputs, 0)
+    last = network.nodes[-1]
+    assert isinstance(last, Affine)
+    sizes = abs(exact(last.matrices[0]) @ gradients)[0]
+    value = {"linf": sizes.sum(), "l2": float((sizes**2).sum()) ** 0.5, "l1": sizes.max()}[norm]
+    assert float(value) * (1 - 1e-4) <= low.lower <= value
+
+
+def test_what_overflows_ends_sampling_in_no_error() -> None:
+    huge = [np.full((3, 2), 1e200), np.full((3, 3), 1e200)]
+    with pytest.raises(lipopt.LipoptError, match="overflows"):
+        lipopt.bound(lipopt.load(huge), norm="l2", output="all", samples=20)

@@ -1,11 +1,11 @@
 """Lower bounds on the Lipschitz constant L: gradients of the network itself.
 
-Gradients at random points (the paper's LBS), then a hill climb from the best of them. A gradient
-counts only where the network is differentiable: a neuron at its kink (within rounding) that depends
-on the input disqualifies a point.
+Gradients at random points (the paper's LBS), then a hill climb from the best of them. A neuron at its
+kink, within rounding, has a range of slopes; a gradient counts with what is left of its norm whatever
+the slopes in these ranges are.
 
-These are floating-point numbers, lowered by a bound on their rounding error; no certificate goes
-with them.
+What is searched for in plain floating point is proved at the best points (lower/verified.py); no
+certificate goes with it.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ import scipy.sparse as sp
 
 from ..model import activations
 from ..model.domain import Ball, Domain
-from ..model.network import Activation, Affine, Input, Network
+from ..model.network import Activation, Affine, Network
 from ..model.norms import Norm
 from ..numerics.arrays import Array
-from ..numerics.rounding import gamma, terms
 from ..problem.question import Posed
 from ..problem.task import Budget, Sample
+from .verified import SlopesNear, norm_near
 
 CUBE = 5.0  # the whole space is sampled in [-5, 5]^n, as the authors' code does
 FAR = 100.0  # every eighth of these points lies up to 100 times farther out
@@ -32,7 +32,7 @@ STARTS = 16  # points that the hill climb starts from
 ROUNDS = 30  # steps of the hill climb at most
 PROPOSALS = 12  # points tried around each point in one step
 NEAR = 1e-9  # the distance from a kink, relative to the layer's size, that counts as on it
-SAFETY = 1e-9  # relative margin for the floating-point evaluation of slopes
+ENOUGH = 1e-6  # relative: points that can be better by no more are not proved
 SMALLEST = 1e-300  # keeps relative distances positive
 
 
@@ -60,9 +60,18 @@ class JacobianNorm:
             norms = self.norm.of_jacobians(
                 jacobians(self.network, self.rows, slopes, part.shape[1])
             )
-            norms[~_differentiable(self.network, values, slopes)] = -1.0
+            at_kinks = _columns_at_kinks(self.network, values)
+            if len(at_kinks):
+                norms[at_kinks] = self._at_kinks(part[:, at_kinks])
             result[start : start + batch] = np.where(np.isfinite(norms), norms, -1.0)
         return result
+
+    def _at_kinks(self, x: Array) -> Array:
+        """The least norm of the Jacobian, whatever the slopes of neurons at their kinks are."""
+        slopes, halves = slopes_at_kinks(self.network, self.network.node_values(x))
+        middle = jacobians(self.network, self.rows, slopes, x.shape[1])
+        spread = jacobian_spreads(self.network, self.rows, slopes, halves, x.shape[1])
+        return self.norm.of_jacobians(middle) - self.norm.of_jacobians(spread)
 
     def uphill(self, x: Array, step: Array) -> Array:
         """Roughly the gradient of the value at every column of x.
@@ -80,12 +89,13 @@ class JacobianNorm:
         """(outputs, inputs, columns)"""
         return jacobians(self.network, self.rows, slopes_at(self.network, x), x.shape[1])
 
-    def proved(self, value: float, point: Array) -> Sample:
-        """A sample whose value is lowered by the rounding error of the Jacobian's norm."""
-        slopes = slopes_at(self.network, point[:, None])
-        error = _jacobian_error(self.network, self.rows, slopes, self.norm)
-        lowered = max(0.0, value * (1 - SAFETY) - error)
-        return Sample(lowered, point, {i: s[:, 0] for i, s in slopes.items()})
+    def proved(self, point: Array) -> Sample:
+        """The sample at a point, with a value that is proved."""
+        near = SlopesNear.of(self.network, point)
+        slopes = {i: middle[:, None] for i, middle in near.middle.items()}
+        jacobian = jacobians(self.network, self.rows, slopes)[..., 0]
+        value = norm_near(self.network, self.rows, self.norm, near, jacobian)
+        return Sample(value, point, near.middle)
 
 
 @dataclass(frozen=True, eq=False)
@@ -101,6 +111,17 @@ class _Best:
         scores = np.concatenate([self.values, values])
         order = np.argsort(-scores, kind="stable")[:STARTS]
         return _Best(everything[:, order], scores[order])
+
+    def proved(self, goal: JacobianNorm) -> Sample | None:
+        """The point whose proved value is largest; None if nothing can be proved."""
+        found: Sample | None = None
+        for point, value in zip(self.points.T, self.values, strict=True):
+            if value < 0 or (found is not None and value <= found.value * (1 + ENOUGH)):
+                break
+            sample = goal.proved(point)
+            if found is None or sample.value > found.value:
+                found = sample
+        return found
 
 
 def sample(posed: Posed, budget: Budget, samples: int) -> Sample | None:
@@ -128,9 +149,7 @@ def sample(posed: Posed, budget: Budget, samples: int) -> Sample | None:
     best = _climb(
         goal, best, high - low, None if domain is None else (low, high), budget, rng, rounds
     )
-    if not len(best.values) or best.values[0] < 0:
-        return None
-    return goal.proved(float(best.values[0]), best.points[:, 0])
+    return best.proved(goal)
 
 
 def sample_rows(
@@ -143,27 +162,28 @@ def sample_rows(
     rows = outputs.shape[0]
     points = _points(np.random.default_rng(seed), *ball.bounds(n), ball, samples)
     points[:, 0] = ball.middle(n)
-    entries = JacobianNorm(network, outputs, norm).entries
+    own = [JacobianNorm(network, outputs[[k], :], norm) for k in range(rows)]
     best_values = np.full(rows, -1.0)
     best_points = np.repeat(points[:, [0]], rows, axis=1)
+    entries = JacobianNorm(network, outputs, norm).entries
     for x in np.array_split(points, -(-samples * entries // BATCH_ENTRIES), axis=1):
         values = network.node_values(x)
-        slopes = slopes_at(network, x, values)
-        fine = np.flatnonzero(_differentiable(network, values, slopes))
-        if len(fine) == 0:
-            continue
-        jacobian = jacobians(network, outputs, slopes, x.shape[1])
+        jacobian = jacobians(network, outputs, slopes_at(network, x, values), x.shape[1])
+        at_kinks = _columns_at_kinks(network, values)
         for k in range(rows):
-            norms = norm.of_jacobians(jacobian[[k]])[fine]
-            top = int(norms.argmax())
+            norms = norm.of_jacobians(jacobian[[k]])
+            if len(at_kinks):
+                norms[at_kinks] = own[k].at(x[:, at_kinks])
+            top = int(np.where(np.isfinite(norms), norms, -1.0).argmax())
             if norms[top] > best_values[k]:
                 best_values[k] = norms[top]
-                best_points[:, k] = x[:, fine[top]]
+                best_points[:, k] = x[:, top]
     found: list[Sample | None] = []
     for k in range(rows):
-        own = JacobianNorm(network, outputs[[k], :], norm)
-        value = float(best_values[k])
-        found.append(None if value < 0 else own.proved(value, best_points[:, k].copy()))
+        if best_values[k] < 0:
+            found.append(None)
+        else:
+            found.append(own[k].proved(best_points[:, k].copy()))
     return found
 
 
@@ -230,23 +250,17 @@ def slopes_at(network: Network, x: Array, values: list[Array] | None = None) -> 
 
 
 def jacobians(
-    network: Network,
-    outputs: sp.csr_array,
-    slopes: Mapping[int, Array],
-    columns: int = 1,
-    absolute: bool = False,
+    network: Network, outputs: sp.csr_array, slopes: Mapping[int, Array], columns: int = 1
 ) -> Array:
-    """J for given slopes, (outputs, inputs, columns).
-
-    With `absolute`, that of the absolute values of weights and slopes."""
+    """J for given slopes, (outputs, inputs, columns)."""
     result = np.empty((outputs.shape[0], network.input_size, columns))
     for row in range(outputs.shape[0]):
         start = np.repeat(outputs[[row], :].toarray().T, columns, axis=1)
-        result[row] = _gradient(network, np.abs(start) if absolute else start, slopes, absolute)
+        result[row] = _gradient(network, start, slopes)
     return result
 
 
-def _gradient(network: Network, start: Array, slopes: Mapping[int, Array], absolute: bool) -> Array:
+def _gradient(network: Network, start: Array, slopes: Mapping[int, Array]) -> Array:
     """The gradient in the input of start . output, (inputs, columns), from the output backward."""
     gradient: dict[int, Array] = {len(network.nodes) - 1: start}
 
@@ -260,62 +274,89 @@ def _gradient(network: Network, start: Array, slopes: Mapping[int, Array], absol
             continue
         if isinstance(node, Affine):
             for source, matrix in zip(node.sources, node.matrices, strict=True):
-                add(source, (abs(matrix) if absolute else matrix).T @ g)
+                add(source, matrix.T @ g)
         else:
             assert isinstance(node, Activation)
-            add(node.source, (np.abs(slopes[i]) if absolute else slopes[i]) * g)
+            add(node.source, slopes[i] * g)
     return gradient.get(0, np.zeros((network.input_size, start.shape[1])))
 
 
-def _differentiable(network: Network, values: list[Array], slopes: Mapping[int, Array]) -> Array:
-    """The columns where no neuron that depends on the input is at a kink."""
-    at_kink = _neurons_at_kinks(network, values)
-    fine = np.ones(values[0].shape[1], bool)
-    for hit in at_kink.values():
-        fine &= ~hit.any(axis=0)
-    suspects = np.flatnonzero(~fine)
-    if len(suspects) == 0:
-        return fine
-    fine[suspects] = True
-    reach: list[Array] = []  # by node: 1 for entries that depend on the input
-    for i, node in enumerate(network.nodes):
-        if isinstance(node, Input):
-            reach.append(np.ones((node.size, len(suspects))))
-        elif isinstance(node, Affine):
-            total = np.zeros((node.size, len(suspects)))
+def jacobian_spreads(
+    network: Network,
+    outputs: sp.csr_array,
+    slopes: Mapping[int, Array],
+    halves: Mapping[int, Array],
+    columns: int,
+) -> Array:
+    """How far J can be from that of the given slopes if each is off by `halves`, at most.
+
+    (outputs, inputs, columns), in plain floating point."""
+    result = np.empty((outputs.shape[0], network.input_size, columns))
+    for row in range(outputs.shape[0]):
+        start = np.repeat(outputs[[row], :].toarray().T, columns, axis=1)
+        result[row] = _gradient_spread(network, start, slopes, halves)
+    return result
+
+
+def _gradient_spread(
+    network: Network, start: Array, slopes: Mapping[int, Array], halves: Mapping[int, Array]
+) -> Array:
+    """How far the gradient of start . output can be off, (inputs, columns)."""
+    nothing = np.zeros((network.input_size, start.shape[1]))
+    state: dict[int, tuple[Array, Array]] = {len(network.nodes) - 1: (start, 0.0 * start)}
+
+    def add(source: int, g: Array, spread: Array) -> None:
+        if source in state:
+            g = state[source][0] + g
+            spread = state[source][1] + spread
+        state[source] = (g, spread)
+
+    for i in range(len(network.nodes) - 1, 0, -1):
+        if i not in state:
+            continue
+        node = network.nodes[i]
+        g, spread = state.pop(i)
+        if isinstance(node, Affine):
             for source, matrix in zip(node.sources, node.matrices, strict=True):
-                total = total + abs(matrix) @ reach[source]
-            reach.append((total > 0).astype(np.float64))
+                add(source, matrix.T @ g, abs(matrix).T @ spread)
         else:
-            hit = at_kink[i][:, suspects]
-            fine[suspects] &= ~(hit & (reach[node.source] > 0)).any(axis=0)
-            reach.append(reach[node.source] * ((slopes[i][:, suspects] != 0) | hit))
-    return fine
+            assert isinstance(node, Activation)
+            off = np.abs(slopes[i]) * spread + halves[i] * (np.abs(g) + spread)
+            add(node.source, slopes[i] * g, off)
+    return state.get(0, (nothing, nothing))[1]
 
 
-def _neurons_at_kinks(network: Network, values: list[Array]) -> dict[int, Array]:
-    """For every activation node, which neurons are at a kink of their activation, by column."""
-    at_kink: dict[int, Array] = {}
+def slopes_at_kinks(
+    network: Network, values: list[Array]
+) -> tuple[dict[int, Array], dict[int, Array]]:
+    """The middle of every slope's range, and half its width, where inputs are known up to NEAR."""
+    middle = {}
+    half = {}
     for i, node in enumerate(network.nodes):
         if isinstance(node, Activation):
             y = values[node.source]
-            near = NEAR * np.abs(y).max(axis=0) + SMALLEST
-            at_kink[i] = np.zeros(y.shape, bool)
+            near = _near(y)
+            low, high = activations.slope_range(
+                node.kind, (y - near).T, (y + near).T, node.parameters
+            )
+            middle[i] = (low + high).T / 2
+            half[i] = (high - low).T / 2
+    return middle, half
+
+
+def _columns_at_kinks(network: Network, values: list[Array]) -> Array:
+    """The columns where a neuron is at a kink of its activation."""
+    found = np.zeros(values[0].shape[1], bool)
+    for node in network.nodes:
+        if isinstance(node, Activation):
+            y = values[node.source]
+            near = _near(y)
             for point in activations.kinks(node.kind, node.parameters):
                 kink = np.broadcast_to(point, node.size)[:, None]
-                at_kink[i] |= np.abs(y - kink) <= near
-    return at_kink
+                found |= (np.abs(y - kink) <= near).any(axis=0)
+    return np.flatnonzero(found)
 
 
-def _jacobian_error(
-    network: Network, outputs: sp.csr_array, slopes: Mapping[int, Array], norm: Norm
-) -> float:
-    """A bound on the rounding error of a Jacobian's norm."""
-    roundings = network.input_size + outputs.shape[0] + 20
-    for node in network.nodes:
-        roundings += 2
-        if isinstance(node, Affine):
-            columns = [terms(m.T.tocsr() if sp.issparse(m) else m.T) for m in node.matrices]
-            roundings += max(columns, default=0) + len(node.matrices)
-    absolute = float(norm.of_jacobians(jacobians(network, outputs, slopes, absolute=True))[0])
-    return 2 * gamma(roundings) * float(np.sqrt(outputs.shape[0])) * absolute
+def _near(y: Array) -> Array:
+    """How well the inputs of a layer's neurons are known, by column."""
+    return np.asarray(NEAR * np.abs(y).max(axis=0) + SMALLEST)

@@ -68,8 +68,33 @@ class Norm(StrEnum):
         t[best, columns] = np.where(gradient[best, columns] < 0, -1.0, 1.0)
         return t
 
+    def attained_by(self, jacobian: Array) -> tuple[Array, Array]:
+        """Directions r of the outputs and t of the inputs where r.J t is the operator norm of J.
+
+        J is (outputs, inputs) and finite. In plain floating point: the lengths of both may be off 1."""
+        size = np.abs(jacobian)
+        if self is Norm.L2:
+            largest = max(float(size.max()), SMALLEST)
+            left, _, right = np.linalg.svd(jacobian / largest, full_matrices=False)
+            return left[:, 0], right[0]
+        r = np.zeros(len(jacobian))
+        t = np.zeros(jacobian.shape[1])
+        if self is Norm.LINF:
+            row = int(size.sum(axis=1).argmax())
+            r[row] = 1.0
+            return r, np.where(jacobian[row] < 0, -1.0, 1.0)
+        column = int(size.sum(axis=0).argmax())
+        t[column] = 1.0
+        return np.where(jacobian[:, column] < 0, -1.0, 1.0), t
+
+    def length_up(self, vector: Array) -> float:
+        """An upper bound on the norm of a vector."""
+        return self.of_matrix_up(vector[:, None])
+
     def of_jacobians(self, jacobian: Array) -> Array:
-        """The operator norm of every J in (outputs, inputs, columns), in plain floating point."""
+        """The operator norm of every J in (outputs, inputs, columns), in plain floating point.
+
+        It is not finite where J is not."""
         size = np.abs(jacobian)
         if self is Norm.LINF:
             return np.asarray(size.sum(axis=1).max(axis=0))
@@ -79,7 +104,9 @@ class Norm(StrEnum):
         scaled = jacobian / largest
         if jacobian.shape[0] == 1:
             return np.asarray(np.sqrt(np.square(scaled[0]).sum(axis=0)) * largest)
-        return np.asarray(np.linalg.norm(np.moveaxis(scaled, 2, 0), 2, axis=(1, 2)) * largest)
+        scaled = np.where(np.isfinite(largest), scaled, 0.0)  # the SVD takes finite numbers alone
+        lengths = np.linalg.norm(np.moveaxis(scaled, 2, 0), 2, axis=(1, 2))
+        return np.asarray(np.where(np.isfinite(largest), lengths * largest, np.nan))
 
     def of_matrix_up(self, matrix: Matrix) -> float:
         """An upper bound on the operator norm of a matrix."""

@@ -36,8 +36,11 @@ def preactivation_intervals(
     lower: Array,
     upper: Array,
     progress: Callable[[float], None] = lambda fraction: None,
+    backward: bool = True,
 ) -> list[Interval]:
-    """An interval for the values of every node over the box [lower, upper]."""
+    """An interval for the values of every node over the box [lower, upper].
+
+    Without `backward` by interval propagation alone."""
     intervals: list[Interval] = []
     lines: dict[int, Lines] = {}
     for i, node in enumerate(network.nodes):
@@ -47,7 +50,7 @@ def preactivation_intervals(
             intervals.append(_affine_interval(node, intervals))
             for k in network.consumers[i]:
                 reader = network.nodes[k]
-                if isinstance(reader, Activation):
+                if backward and isinstance(reader, Activation):
                     intervals[i] = _tighten(network, i, reader, intervals, lines)
         else:
             lo, hi = intervals[node.source]

@@ -174,7 +174,7 @@ class Search:
         values = self.goal.at(points)
         place = int(values.argmax())
         if values[place] > self.lower:
-            found = self.goal.proved(float(values[place]), points[:, place].copy())
+            found = self.goal.proved(points[:, place].copy())
             if found.value > self.lower:
                 self.best = found
 
