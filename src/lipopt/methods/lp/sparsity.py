@@ -86,20 +86,24 @@ def cliques(chain: list[Source], pattern: str) -> sp.csr_array:
 
 def _chordal(graph: sp.csr_array) -> sp.csr_array:
     """The maximal cliques of a chordal completion: that of eliminating the least degree first."""
-    import networkx as nx  # slow to import
-
-    network = nx.from_scipy_sparse_array(graph)
-    isolated = [v for v, degree in list(network.degree()) if degree == 0]
-    network.remove_nodes_from(isolated)
-    network.remove_edges_from(list(nx.selfloop_edges(network)))
-    if len(network) == 0:
-        return sp.csr_array((0, graph.shape[1]))
-    _, tree = nx.algorithms.approximation.treewidth_min_degree(network)
-    bags = [sorted(bag) for bag in tree]
-    sizes = [len(bag) for bag in bags]
-    row = np.repeat(np.arange(len(bags)), sizes)
-    column = np.fromiter(itertools.chain.from_iterable(bags), np.int64, len(row))
-    shape = (len(bags), graph.shape[1])
+    neighbours: dict[int, set[int]] = {}
+    for v in np.flatnonzero(np.diff(graph.indptr)).tolist():
+        row = graph.indices[graph.indptr[v] : graph.indptr[v + 1]]
+        neighbours[v] = set(row.tolist()) - {v}
+    found: list[list[int]] = []
+    while neighbours:
+        least = min(neighbours, key=lambda v: len(neighbours[v]))
+        clique = neighbours.pop(least)
+        found.append([least, *clique])
+        if len(clique) == len(neighbours):  # all that are left are neighbours of each other
+            break
+        for v in clique:
+            neighbours[v] |= clique
+            neighbours[v] -= {v, least}
+    sizes = [len(clique) for clique in found]
+    row = np.repeat(np.arange(len(found)), sizes)
+    column = np.fromiter(itertools.chain.from_iterable(found), np.int64, len(row))
+    shape = (len(found), graph.shape[1])
     return maximal_cliques(sp.csr_array((np.ones(len(row)), (row, column)), shape))
 
 
