@@ -17,7 +17,7 @@ from .lower.gradients import sample
 from .lower.pop import pop_lower_bound
 from .methods.auto import MAX_GAP, Auto
 from .methods.branch import QUICK_CELLS, Branch, cells_in_a_second
-from .methods.registry import REGISTER, Method, find_method
+from .methods.registry import Method, find_method, method_names
 from .model.domain import Domain, Region, describe, one_box_only, pieces
 from .model.network import Network
 from .model.norms import NormName
@@ -143,8 +143,8 @@ def compare(
     Args:
         network: a Network, or anything that `load` reads.
         input_shape: the shape of one input of a torch module, without the batch dimension.
-        methods: names of methods or their settings; all that are registered but "auto" if not given.
-            Without a time limit, branch and bound ends after some hundred cells.
+        methods: names of methods or their settings; all but "auto" if not given, those of other
+            packages included. Without a time limit, branch and bound ends after some hundred cells.
         norm: the norm on the inputs, "linf", "l2" or "l1".
         output: the number of an output, from 0, or "all".
         margin: two outputs (i, j), to bound output i minus output j.
@@ -172,8 +172,9 @@ def compare(
         >>> results[-1].method
         'product'
     """
-    names = sorted(set(REGISTER) - {"auto"}) if methods is None else methods
-    chosen = [find_method(name) for name in names]
+    if methods is None:
+        methods = [name for name in method_names() if name != "auto"]
+    chosen = [find_method(method) for method in methods]
     if time_limit is None:
         chosen = [_with_an_end(method) for method in chosen]
     if certify:

@@ -29,7 +29,6 @@ from .single import bound, check, compare, demo, info, lower, report
 app = typer.Typer(
     help="Certified Lipschitz constants of neural networks.",
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
 )
 

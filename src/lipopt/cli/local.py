@@ -18,6 +18,7 @@ from ..show.progress import rows_progress
 from .options import (
     ClipOption,
     JsonOption,
+    MethodOption,
     NormName,
     NormOption,
     Reading,
@@ -127,7 +128,7 @@ class Asked:
 class Solving:
     """The options that say how every row is solved."""
 
-    method: Annotated[str, typer.Option("--method", "-m", help="name of a method")] = "sdp"
+    method: MethodOption = "sdp"
     gap: Annotated[
         float | None, typer.Option("--gap", help="relative gap of the SDP", show_default="0.001")
     ] = None

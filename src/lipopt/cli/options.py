@@ -150,6 +150,23 @@ CertificateOption = Annotated[
         "--certificate", help="write a certificate of the (best) bound, for `lipopt check`"
     ),
 ]
+
+
+def _method_names(typed: str) -> list[str]:
+    """What a shell offers after --method."""
+    from .. import methods  # noqa: F401  (registers them)
+    from ..methods.registry import method_names
+
+    return [name for name in method_names() if name.startswith(typed)]
+
+
+METHODS = (
+    "auto, branch, sdp, lipopt, lipopt-K (degree K), path-sum, product, lip-sdp, shor, or one that"
+    " another package adds"
+)
+MethodOption = Annotated[
+    str, typer.Option("--method", "-m", help=METHODS, autocompletion=_method_names)
+]
 JsonOption = Annotated[bool, typer.Option("--json", help="print JSON for machines")]
 QuietOption = Annotated[
     bool, typer.Option("--quiet", "-q", help="no progress, no table: only the number")

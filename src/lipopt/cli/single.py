@@ -15,10 +15,12 @@ from ..errors import LipoptError
 from ..names import printable
 from ..show.progress import message_progress
 from .options import (
+    METHODS,
     CertificateOption,
     GapOption,
     JobsOption,
     JsonOption,
+    MethodOption,
     Question,
     QuietOption,
     Reading,
@@ -36,8 +38,6 @@ if TYPE_CHECKING:
     from ..problem.derivative import DerivativeProblem
     from ..problem.question import Posed
     from ..result import Result
-
-METHODS = "auto, branch, sdp, lipopt, lipopt-K (degree K), path-sum, product, lip-sdp or shor"
 
 
 @command(Reading, Question)
@@ -112,7 +112,7 @@ def _print_info(posed: Posed, sizes: list[PatternSize], degree: int) -> None:
 def bound(
     reading: Reading,
     ask: Question,
-    method: Annotated[str, typer.Option("--method", "-m", help=METHODS)] = "auto",
+    method: MethodOption = "auto",
     pattern: Annotated[
         str | None, typer.Option("--pattern", help="sparsity pattern of the LP methods")
     ] = None,
@@ -207,7 +207,7 @@ def compare(
     methods: Annotated[
         str | None,
         typer.Option(
-            "--methods", metavar="A,B,...", help=f"some of {METHODS}", show_default="all but auto"
+            "--methods", metavar="A,B,...", help=f"of {METHODS}", show_default="all but auto"
         ),
     ] = None,
     time_limit: TimeOption = 60.0,

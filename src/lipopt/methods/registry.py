@@ -7,12 +7,18 @@ and the command line:
     @dataclass(frozen=True)
     class PathSum:
         def __call__(self, task: Task) -> UpperBound: ...
+
+Methods of other packages have names too: those of their entry points in the group GROUP, such as
+
+    [project.entry-points."lipopt.methods"]
+    their-method = "their_package:TheirMethod"
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import fields, is_dataclass, replace
+from importlib.metadata import EntryPoint, entry_points
 from typing import Any, Protocol, TypeVar, cast
 
 from ..errors import LipoptError
@@ -28,7 +34,8 @@ class Method(Protocol):
     def __call__(self, task: Task) -> UpperBound: ...
 
 
-REGISTER: dict[str, Callable[..., Method]] = {}
+GROUP = "lipopt.methods"  # of the entry points by which other packages add methods
+REGISTER: dict[str, Callable[..., Method]] = {}  # those of lipopt itself
 M = TypeVar("M", bound=Callable[..., Any])
 
 
@@ -58,14 +65,42 @@ def find_method(method: str | Method, **settings: Any) -> Method:
     return cast(Method, replace(found, **settings))
 
 
+def method_names() -> list[str]:
+    """The names of all methods, those of other packages included."""
+    return sorted({*REGISTER, *(entry.name for entry in entry_points(group=GROUP))})
+
+
 def _by_name(method: str) -> Method:
-    if method in REGISTER:
-        return REGISTER[method]()
+    factory = _factory(method)
+    if factory is not None:
+        return factory()
     stem, _, argument = method.rpartition("-")
-    if stem in REGISTER and argument.isdigit():
+    factory = _factory(stem)
+    if factory is not None and argument.isdigit():
         try:
-            return REGISTER[stem](int(argument))
+            return factory(int(argument))
         except TypeError as error:
             raise LipoptError(f"method '{stem}' takes no number") from error
-    known = ", ".join(sorted(REGISTER))
+    known = ", ".join(method_names())
     raise LipoptError(f"unknown method '{method}'; use one of {known}, or lipopt-K")
+
+
+def _factory(name: str) -> Callable[..., Method] | None:
+    """What makes the method of that name; None if there is none."""
+    if name in REGISTER:
+        return REGISTER[name]
+    for entry in entry_points(group=GROUP, name=name):
+        return _loaded(entry)
+    return None
+
+
+def _loaded(entry: EntryPoint) -> Callable[..., Method]:
+    """The settings class that another package's entry point names."""
+    try:
+        return cast("Callable[..., Method]", entry.load())
+    except Exception as error:  # whatever their code does when it is imported
+        package = "another package" if entry.dist is None else f"the package {entry.dist.name}"
+        raise LipoptError(
+            f"method '{entry.name}' of {package} cannot be imported ({error}); update that package,"
+            " or name the methods to use"
+        ) from error
