@@ -6,7 +6,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check -q
 PACKAGE ?= .
 EDITABLE := $(if $(filter .,$(PACKAGE)),-e)
 
-.PHONY: demo test nightly experiments lint build clean
+.PHONY: demo test nightly experiments lint docs build release clean
 
 demo: $(VENV)/.core ## bound the networks that ship with lipopt
 	$(BIN)/lipopt demo
@@ -26,9 +26,15 @@ lint: $(VENV)/.dev ## style, types, one-way imports
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
+docs: $(VENV)/.dev ## the documentation as a website, in build/site; dead links are errors
+	$(BIN)/mkdocs build --strict
+
 build: $(VENV)/.dev ## the wheel, in dist/
 	rm -rf dist
 	$(PIP) wheel --no-deps -w dist .
+
+release: $(VENV)/.dev ## what would be published, in dist/, tried on every Python of this machine
+	.ci/release
 
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
@@ -42,4 +48,4 @@ $(VENV)/.test $(VENV)/.dev: $(VENV)/.%: pyproject.toml | $(BIN)/python
 	touch $@
 
 clean:
-	rm -rf $(VENV) dist
+	rm -rf $(VENV) build dist
