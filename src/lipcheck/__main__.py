@@ -6,6 +6,7 @@ In a clean interpreter, which looks nowhere for packages:
 """
 
 import argparse
+import json
 import signal
 import sys
 import traceback
@@ -19,7 +20,7 @@ if not __package__:
 from lipcheck import verdicts
 from lipcheck.certificate import check
 from lipcheck.network import read_network
-from lipcheck.theorem import describe, theorem
+from lipcheck.theorem import as_data, describe, theorem
 from lipcheck.verdicts import Failure, require
 
 SHOWN = 8  # outputs, weights or inputs that are written out without --full
@@ -32,7 +33,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = _parse(arguments)
     verdict, message = judge(options)
     if verdict != verdicts.VERIFIED:
-        message = f"{verdict}: {message}"
+        message = _failure(verdict, message, options.json)
     try:
         sys.stdout.write(message + "\n")
         sys.stdout.flush()
@@ -52,9 +53,21 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--seconds", type=int, default=SECONDS, help=text)
     text = f"limit on memory (default {GIGABYTES})"
     parser.add_argument("--gigabytes", type=float, default=GIGABYTES, help=text)
-    text = f"write out all inputs and outputs, not {SHOWN}"
+    text = f"write out all inputs and outputs, exactly, not {SHOWN} in twelve digits"
     parser.add_argument("--full", action="store_true", help=text)
-    return parser.parse_args(arguments)
+    text = "write the verdict and the claim as JSON, all numbers exactly"
+    parser.add_argument("--json", action="store_true", help=text)
+    options = parser.parse_args(arguments)
+    if options.json and options.certificate is None:
+        parser.error("--json goes with a certificate")
+    return options
+
+
+def _failure(verdict: str, reason: str, as_json: bool) -> str:
+    """A verdict other than "verified", as it is written."""
+    if as_json:
+        return json.dumps({"verdict": verdict, "reason": reason})
+    return f"{verdict}: {reason}"
 
 
 def judge(options: argparse.Namespace) -> tuple[str, str]:
@@ -82,6 +95,8 @@ def _verified(options: argparse.Namespace) -> str:
     if options.certificate is None:
         return describe(network)
     claim = check(network, Path(options.certificate).read_bytes())
+    if options.json:
+        return json.dumps({"verdict": verdicts.VERIFIED, **as_data(claim)})
     if options.full:
         return f"verified: {theorem(claim, None)}"
     return f"verified: {theorem(claim, SHOWN)}"

@@ -1,10 +1,12 @@
 """What was proved or understood, in words."""
 
 from collections.abc import Sequence
+from decimal import Context, Decimal
 from fractions import Fraction
+from typing import Any
 
 from .claim import Claim
-from .exact import decimal
+from .exact import PRINTED_DIGITS, decimal
 from .intervals import Bounds
 from .network import Network
 
@@ -12,13 +14,34 @@ NORMS = {"linf": "l_inf", "l2": "l_2", "l1": "l_1"}
 
 
 def theorem(claim: Claim, most: int | None) -> str:
-    """Section 1: the claim. Of outputs, weights and inputs at most so many are written out."""
+    """Section 1: the claim. Of outputs, weights and inputs at most so many are written out, and the
+    domain is rounded; None stands for all of them, exactly."""
     functions = [_combination(row, most) for row in claim.rows]
     subject = _join(functions, ", ", most)
     domain = _domain(claim.box, most)
     bound = f"{decimal(claim.bound)} (exactly {claim.bound})"
     statement = f"the {NORMS[claim.norm]} Lipschitz constant of {subject} on {domain}"
     return f"{statement} is at most {bound}, network sha256 {claim.network.sha256}"
+
+
+def as_data(claim: Claim) -> dict[str, Any]:
+    """Section 1: the claim, as JSON can hold it. Numbers are fractions, as text."""
+    domain: Any = "space"
+    if claim.box is not None:
+        lower = [str(low) for low in claim.box.lower]
+        upper = [str(high) for high in claim.box.upper]
+        domain = {"lower": lower, "upper": upper}
+    outputs = []
+    for row in claim.rows:
+        outputs.append({index: str(weight) for index, weight in row.items()})
+    return {
+        "network": claim.network.sha256,
+        "norm": claim.norm,
+        "outputs": outputs,
+        "domain": domain,
+        "bound": str(claim.bound),
+        "bound_rounded_up": decimal(claim.bound),
+    }
 
 
 def _combination(row: dict[int, Fraction], most: int | None) -> str:
@@ -47,8 +70,25 @@ def _sign(weight: Fraction, is_first: bool) -> str:
 def _domain(box: Bounds | None, most: int | None) -> str:
     if box is None:
         return "the whole space"
-    sides = [f"[{low}, {high}]" for low, high in zip(box.lower, box.upper, strict=True)]
-    return f"the box {_join(sides, ' x ', most)}"
+    sides = list(zip(box.lower, box.upper, strict=True))
+    if most is None:
+        return "the box " + " x ".join(f"[{low}, {high}]" for low, high in sides)
+    radii = {_rounded((high - low) / 2) for low, high in sides}
+    if len(radii) == 1:
+        center = [_rounded((low + high) / 2) for low, high in sides]
+        return f"the l_inf ball of radius {radii.pop()} around ({_join(center, ', ', most)})"
+    rounded = [f"[{_rounded(low)}, {_rounded(high)}]" for low, high in sides]
+    return f"the box {_join(rounded, ' x ', most)}"
+
+
+def _rounded(x: Fraction) -> str:
+    """A decimal number to the nearest of its last digit, without zeros at its end."""
+    numerator, denominator = x.as_integer_ratio()
+    number = Context(prec=PRINTED_DIGITS).divide(Decimal(numerator), Decimal(denominator))
+    digits, e, exponent = str(number).partition("E")
+    if "." in digits:
+        digits = digits.rstrip("0").rstrip(".")
+    return digits + e + exponent
 
 
 def _join(items: Sequence[str], separator: str, most: int | None) -> str:

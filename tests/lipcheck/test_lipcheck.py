@@ -1,6 +1,8 @@
 """The checker as a program: fixture files, exit codes, limits, a clean interpreter."""
 
 import ast
+import hashlib
+import json
 import re
 import subprocess
 import sys
@@ -14,6 +16,7 @@ from lipcheck_files import FOLDER, network_of, pairs
 from lipcheck.__main__ import main
 from lipcheck.claim import Claim
 from lipcheck.exact import decimal
+from lipcheck.intervals import Bounds
 from lipcheck.network import read_network
 from lipcheck.theorem import theorem
 from lipopt import Ball, bound, load
@@ -86,7 +89,8 @@ def test_the_theorem_is_restated():
         FOLDER / "accept" / "smooth-box-sdp-margin",
     ).stdout
     assert (
-        "of f[0] - f[1] on the box [-1/2, 1/4] x [0, 1/2] is at most 1.79444786079 (exactly" in line
+        "of f[0] - f[1] on the box [-0.5, 0.25] x [0, 0.5] is at most 1.79444786079 (exactly"
+        in line
     )
 
 
@@ -95,9 +99,44 @@ def test_a_long_theorem_is_cut_unless_all_is_asked_for(tmp_path):
     network.save(tmp_path / "n.safetensors")
     bound(network, domain=Ball(np.zeros(12), 0.5), certify=True, samples=5).save(tmp_path / "c")
     files = tmp_path / "n.safetensors", tmp_path / "c"
-    assert run(*files).stdout.count("[") == 1 + 8
-    assert "... (12 in all)" in run(*files).stdout
+    zeros = ", ".join(["0"] * 8)
+    ball = f"on the l_inf ball of radius 0.5 around ({zeros}, ... (12 in all)) is"
+    assert ball in run(*files).stdout
     assert run(*files, "--full").stdout.count("[") == 1 + 12
+
+
+@pytest.mark.parametrize(
+    ("lower", "upper", "printed"),
+    [
+        ([0.4, -0.1], [0.6, 0.1], "l_inf ball of radius 0.1 around (0.5, 0)"),
+        ([-100, 1e-30], [100, 200], "l_inf ball of radius 100 around (0, 100)"),
+        ([0, 2**-1074], [0.1, 1], "box [0, 0.1] x [4.94065645841E-324, 1]"),
+        ([-1e300, 0], [1e300, 1], "box [-1E+300, 1E+300] x [0, 1]"),
+    ],
+)
+def test_domains_are_rounded_for_people(lower, upper, printed):
+    box = Bounds([Fraction(value) for value in lower], [Fraction(value) for value in upper])
+    claim = Claim(read_network(ABS.read_bytes()), "l2", [{0: Fraction(1)}], box, Fraction(1))
+    assert f" on the {printed} is at most 1 " in theorem(claim, 8)
+
+
+def test_the_verdict_as_json():
+    """All numbers exactly, as fractions; other verdicts have a reason."""
+    path = FOLDER / "accept" / "smooth-box-sdp-margin"
+    data = json.loads(run(network_of(path), path, "--json").stdout)
+    assert data["verdict"] == "verified"
+    assert data["norm"] == "linf"
+    assert data["outputs"] == [{"0": "1", "1": "-1"}]
+    assert data["domain"] == {"lower": ["-1/2", "0"], "upper": ["1/4", "1/2"]}
+    assert data["network"] == hashlib.sha256(network_of(path).read_bytes()).hexdigest()
+    assert data["bound_rounded_up"] == "1.79444786079"
+    assert 0 <= Fraction(data["bound_rounded_up"]) - Fraction(data["bound"]) < 1e-11
+    ended = run(ABS, path, "--json")
+    assert ended.returncode == 3
+    data = json.loads(ended.stdout)
+    assert data["verdict"] == "network mismatch"
+    assert data["reason"].startswith("the certificate is for ")
+    assert run(ABS, "--json").returncode == 2
 
 
 def test_rejection_says_what_was_obtained():
