@@ -4,6 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check -q
 PACKAGE ?= .
+PAGES := *.md CITATION.cff docs spec examples experiments src
 EDITABLE := $(if $(filter .,$(PACKAGE)),-e)
 
 .PHONY: demo test nightly experiments lint docs build release clean
@@ -27,6 +28,8 @@ lint: $(VENV)/.dev ## style, types, one-way imports
 	$(BIN)/lint-imports
 
 docs: $(VENV)/.dev ## the documentation as a website, in build/site; dead links are errors
+	rm -rf build/pages && mkdir -p build/pages
+	tar -c --exclude=__pycache__ --exclude='*.safetensors' $(PAGES) | tar -x -C build/pages
 	$(BIN)/mkdocs build --strict
 
 build: $(VENV)/.dev ## the wheel, in dist/

@@ -6,6 +6,7 @@ import argparse
 from pathlib import Path
 
 from . import (
+    certified_digits,
     local_constants,
     pattern_pictures,
     random_networks,
@@ -23,6 +24,7 @@ EXPERIMENTS = {
     "local": local_constants.run,
     "random": random_networks.run,
     "training": training.run,
+    "digits": certified_digits.run,
     "verify": verify.run,
 }
 FOLDER = Path(__file__).parent

@@ -19,12 +19,9 @@ import lipopt
 from lipopt.training import Penalty
 
 ROOT = Path(__file__).parent.parent
-PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
-EXAMPLES = [
-    (page.name, code)
-    for page in PAGES
-    for code in re.findall(r"```python\n(.*?)```", page.read_text(), re.DOTALL)
-]
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
+EXAMPLES = {page: re.findall(r"```python\n(.*?)```", page.read_text(), re.DOTALL) for page in PAGES}
+WITH_EXAMPLES = [page for page in PAGES if EXAMPLES[page]]
 page_by_page = pytest.mark.parametrize("page", PAGES, ids=[p.name for p in PAGES])
 
 # Where paths in the pages may start, and the folders by which they are known to be paths.
@@ -41,15 +38,29 @@ DOCUMENTED = ["Ball", "Box", "Boxes", "LiPopt", "LowerBound", "Network", "Result
 DOCUMENTED += ["Row", "bound", "certified_radius", "compare", "load", "local_bounds", "lower_bound"]
 
 
-@pytest.mark.parametrize(
-    ("page", "code"), EXAMPLES, ids=[f"{page}-{i}" for i, (page, _) in enumerate(EXAMPLES)]
-)
-def test_example(page: str, code: str) -> None:
-    exec(compile(code, page, "exec"), {})
+@pytest.mark.filterwarnings("ignore::FutureWarning")  # that exporters of torch give
+@pytest.mark.parametrize("page", WITH_EXAMPLES, ids=[p.name for p in WITH_EXAMPLES])
+def test_examples(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The examples of a page, one after the other: later ones may go on from earlier ones."""
+    monkeypatch.chdir(tmp_path)
+    names: dict[str, Any] = {}
+    for code in EXAMPLES[page]:
+        exec(compile(code, page.name, "exec"), names)
 
 
 def test_there_is_an_example_in_the_readme() -> None:
-    assert any(page == "README.md" for page, _ in EXAMPLES)
+    assert EXAMPLES[ROOT / "README.md"]
+
+
+def test_the_reference_has_every_public_name() -> None:
+    shown = re.findall(r"^::: lipopt\.(\w+)$", (ROOT / "docs" / "api.md").read_text(), re.MULTILINE)
+    assert sorted(shown) == lipopt.__all__
+
+
+def test_the_website_has_every_page() -> None:
+    """What is not in its navigation would be built, but nobody would find it."""
+    navigation = (ROOT / "mkdocs.yml").read_text()
+    assert not [page.name for page in PAGES if f": {page.relative_to(ROOT)}\n" not in navigation]
 
 
 @page_by_page

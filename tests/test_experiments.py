@@ -30,14 +30,16 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_all_run_and_verify(results: Path) -> None:
     tables = {path.stem for path in results.glob("*.csv")}
     training = {"training", "training_policy"}
-    assert tables == {"random", "trained", "local_random", "local_digits", "sizes", *training}
+    others = {"certified_digits", "sizes", *training}
+    assert tables == {"random", "trained", "local_random", "local_digits", *others}
     figures = {path.stem for path in results.glob("*.png")}
     depths = {
         f"random_{hidden}hidden_{what}" for hidden in (1, 2) for what in ("error", "time", "values")
     }
     trained = {"training_constant", "training_certified"}
-    assert figures == {"pattern_depth3", "pattern_pyramid", "sizes", "local", *depths, *trained}
-    for name in tables - {"sizes"} - training:
+    pictures = {"pattern_depth3", "pattern_pyramid", "sizes", "local", "certified_digits"}
+    assert figures == {*pictures, *depths, *trained}
+    for name in tables - others:
         assert violations(read(results / f"{name}.csv")) == []
     assert "| LiPopt-3 |" in (results / "trained.md").read_text()
     assert "| dense | SDP |" in (results / "training.md").read_text()
