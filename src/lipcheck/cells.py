@@ -12,7 +12,8 @@ from .claim import Claim
 from .exact import Matrix, Vector
 from .forms import Forms, InputRange, Ranges, fix, forms_of, lower_bounds, network_of
 from .functions import HUGE
-from .intervals import Bounds, Relaxations, node_bounds
+from .inputs import Ball, Bounds
+from .intervals import Relaxations, node_bounds
 from .lines import Lines
 from .network import Network
 from .parts import Subject, check_parts
@@ -45,6 +46,7 @@ class Cell:
     """Section 3, cells: what is known of one."""
 
     box: Bounds | None  # None is the whole space
+    ball: Ball | None  # that the box is cut with
     constraints: list[Constraint]  # those that the splits of neurons made, first to last
     forms: Forms
     ranges: Ranges  # of all variables, and all neurons with constraints
@@ -73,13 +75,13 @@ def whole_domain(claim: Claim, relaxations: Relaxations) -> Cell:
             for k, function in enumerate(node.functions):
                 ranges[i, k] = InputRange(function, -HUGE, HUGE)
     else:
-        bounds = node_bounds(network, claim.box, relaxations)
+        bounds = node_bounds(network, claim.box, relaxations, claim.ball)
         for i, node in network.activations.items():
             ends = zip(*bounds[node.source], strict=True)
             for k, (lower, upper) in enumerate(ends):
                 ranges[i, k] = InputRange(node.functions[k], lower, upper)
     W = Matrix.of(claim.rows, network.output_size)
-    return Cell(claim.box, [], forms_of(network, W), ranges)
+    return Cell(claim.box, claim.ball, [], forms_of(network, W), ranges)
 
 
 def check_cell(lines: Lines, claim: Claim, cell: Cell, number: int) -> list[Cell]:
@@ -93,6 +95,8 @@ def check_cell(lines: Lines, claim: Claim, cell: Cell, number: int) -> list[Cell
     kind = lines.word("cell", KINDS)
     if kind == "empty":
         is_empty = any(known.is_empty for known in cell.ranges.values())
+        if cell.box is not None and cell.ball is not None:
+            is_empty = is_empty or cell.ball.misses(cell.box)
         lines.require(is_empty, f"cell {number} is not shown to be empty", REJECTED)
         return []
     cell = without_fixed(lines, cell, fixed)
@@ -147,7 +151,7 @@ def least_values(cell: Cell, cuts: list[Cut]) -> Vector:
     slopes = Matrix.stack([entry.slopes for entry in cuts], forms.count)
     # Constraints and weights are >= 0: what is bounded is at most sign y.
     rest = Matrix.stack(rows, forms.columns.width) - weights @ forms.constraints
-    return lower_bounds(forms, cell.ranges, cell.box, rest, slopes)
+    return lower_bounds(forms, cell.ranges, cell.box, cell.ball, rest, slopes)
 
 
 def input_form(cell: Cell, place: Place) -> Matrix:
@@ -215,7 +219,8 @@ def split_neuron(lines: Lines, network: Network, cell: Cell) -> list[Cell]:
         forms = replace(cell.forms, constraints=constraints)
         ranges = dict(cell.ranges)
         ranges[i, k] = ranges[i, k].cut(sign, value)
-        children.append(Cell(cell.box, [*cell.constraints, constraint], forms, ranges))
+        constraints_here = [*cell.constraints, constraint]
+        children.append(replace(cell, constraints=constraints_here, forms=forms, ranges=ranges))
     return children
 
 

@@ -3,7 +3,8 @@
 from dataclasses import dataclass
 from fractions import Fraction
 
-from .intervals import Bounds, LineSlopes, Relaxations
+from .inputs import Ball, Bounds
+from .intervals import LineSlopes, Relaxations
 from .lines import Lines
 from .network import Network
 from .verdicts import NETWORK_MISMATCH, require
@@ -11,13 +12,14 @@ from .verdicts import NETWORK_MISMATCH, require
 
 @dataclass(frozen=True)
 class Claim:
-    """Section 1: the Lipschitz constant of W f over the box, or the whole space, is at most B."""
+    """Section 1: the Lipschitz constant of W f over the domain is at most B."""
 
     network: Network
     norm: str
     rows: list[dict[int, Fraction]]  # of W
     box: Bounds | None  # None is the whole space
     bound: Fraction  # B
+    ball: Ball | None = None  # that the box is cut with
 
 
 def read_claim(lines: Lines, network: Network) -> tuple[Claim, Relaxations]:
@@ -32,14 +34,26 @@ def read_claim(lines: Lines, network: Network) -> tuple[Claim, Relaxations]:
         rows.append(lines.sparse_row(network.output_size))
     lines.require(len(rows) > 0, "there are no outputs")
     box = None
+    ball = None
     relaxations: Relaxations = {}
-    if lines.word("domain", ["space", "box"]) == "box":
+    domain = lines.word("domain", ["space", "box", "ball"])
+    if domain == "ball":
+        ball = read_ball(lines, network)
+    if domain != "space":
         lower = lines.numbers("lower", network.input_size)
         upper = lines.numbers("upper", network.input_size)
         box = Bounds(lower, upper)
         relaxations = read_relaxations(lines, network)
     bound = lines.number("bound")
-    return Claim(network, norm, rows, box, bound), relaxations
+    return Claim(network, norm, rows, box, bound, ball), relaxations
+
+
+def read_ball(lines: Lines, network: Network) -> Ball:
+    """Section 2, `domain ball`: what comes before its box."""
+    norm = lines.word("norm", ["l2", "l1"])
+    center = lines.numbers("center", network.input_size)
+    radii = lines.numbers("radii", network.input_size, least=0)
+    return Ball(norm, center, radii)
 
 
 def read_relaxations(lines: Lines, network: Network) -> Relaxations:

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from decimal import ROUND_CEILING, Context, Decimal
 from fractions import Fraction
-from math import floor
+from math import floor, isqrt
 from operator import mul
 
 try:
@@ -25,6 +25,7 @@ ONE = Fraction(1)
 TWO = Fraction(2)
 
 GRID = 1 << 200  # values of nodes are rounded outward to multiples of 1 / GRID, to stay short
+ROOT_BITS = 128  # square roots are rounded up, by at most 2^-ROOT_BITS relative
 
 # The product of a group of rows with a matrix is computed row by column, not entry by entry, if it
 # takes more than DENSE_WORK multiplications of entries that are stored, and these are more than one
@@ -198,6 +199,11 @@ class Matrix:
         unit = TWO**self.exponent
         return [sum(row.values()) * unit for row in self.rows]
 
+    def largest(self) -> Fraction:
+        """The largest entry; 0 if none is positive."""
+        largest = max((max(row.values(), default=0) for row in self.rows), default=0)
+        return max(largest, 0) * TWO**self.exponent
+
     def times(self, x: Sequence[Fraction]) -> Vector:
         """The matrix times a vector."""
         return self.scaled_by_sign(x, x).row_sums()
@@ -298,6 +304,24 @@ def round_down(x: Fraction, grid: int = GRID) -> Fraction:
 def round_up(x: Fraction, grid: int = GRID) -> Fraction:
     """To a multiple of 1 / grid."""
     return Fraction(-floor(-x * grid), grid)
+
+
+def sum_of_squares(matrix: Matrix) -> Fraction:
+    """The square of the Frobenius norm."""
+    total = 0
+    for row in matrix.rows:
+        total += sum(value * value for value in row.values())
+    return total * TWO ** (2 * matrix.exponent)
+
+
+def root_rounded_up(x: Fraction) -> Fraction:
+    """A number >= sqrt(x), for x >= 0; sqrt(x) itself if that is rational."""
+    numerator, denominator = x.as_integer_ratio()
+    if numerator == 0:
+        return ZERO
+    # sqrt(n / d) = sqrt(n d 4^128) / (d 2^128), and isqrt(k - 1) + 1 is the root of k rounded up.
+    square = numerator * denominator << 2 * ROOT_BITS
+    return Fraction(isqrt(square - 1) + 1, denominator << ROOT_BITS)
 
 
 def decimal(x: Fraction) -> str:

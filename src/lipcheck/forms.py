@@ -12,9 +12,9 @@ from fractions import Fraction
 from functools import cached_property
 from typing import NamedTuple
 
-from .exact import GRID, ONE, TWO, ZERO, Matrix, Vector
+from .exact import GRID, TWO, ZERO, Matrix, Vector
 from .functions import Function, Hull, Interval, hull, largest_gap, slope_range
-from .intervals import Bounds
+from .inputs import Ball, Bounds, least_values
 from .network import Network, Node
 from .problem import Place
 
@@ -226,7 +226,14 @@ def _substitute(rows: Matrix, lines: dict[int, FixedNeurons]) -> Matrix:
 # Bounds.
 
 
-def lower_bounds(forms: Forms, ranges: Ranges, box: Bounds, rows: Matrix, slopes: Matrix) -> Vector:
+def lower_bounds(
+    forms: Forms,
+    ranges: Ranges,
+    box: Bounds,
+    ball: Ball | None,
+    rows: Matrix,
+    slopes: Matrix,
+) -> Vector:
     """Section 3, cuts: a lower bound on each of these forms.
 
     From the last node to the first, variables are replaced by lines below or above them. In every
@@ -245,10 +252,10 @@ def lower_bounds(forms: Forms, ranges: Ranges, box: Bounds, rows: Matrix, slopes
             totals = [a - b for a, b in zip(totals, _gaps(taken, hulls, slopes_here), strict=True)]
             rows = rest + _times(taken, slopes_here) @ forms.inputs[i]
         end = begin
-    lower = [*box.lower, ONE]
-    upper = [*box.upper, ONE]
-    least = rows.first(height, len(lower)).minimum(lower, upper)
-    return [a + b for a, b in zip(totals, least, strict=True)]
+    constants, _ = rows.take([forms.columns.constant])
+    least = least_values(rows.first(height, forms.columns.inputs), box, ball)
+    sums = zip(totals, constants.row_sums(), least, strict=True)
+    return [a + b + c for a, b, c in sums]
 
 
 def _gaps(coefficients: Matrix, hulls: Sequence[Hull], slopes: Matrix) -> Vector:

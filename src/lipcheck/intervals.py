@@ -9,15 +9,9 @@ from typing import NamedTuple
 
 from .exact import ZERO, Matrix, Vector, round_down, round_up
 from .functions import Hull, Interval, hull, offset_above, offset_below, slope_range
+from .inputs import Ball, Bounds, least_values
 from .network import Network, Node
 from .verdicts import require
-
-
-class Bounds(NamedTuple):
-    """lower <= values <= upper, for every entry of a node, or every input of a box."""
-
-    lower: Vector
-    upper: Vector
 
 
 class LineSlopes(NamedTuple):
@@ -39,14 +33,16 @@ Slopes = Mapping[int, list[Interval]]  # slope ranges of activation nodes, one a
 Relaxations = Mapping[int, LineSlopes]  # for activation nodes; empty without backward bounds
 
 
-def slope_ranges(network: Network, box: Bounds | None, relaxations: Relaxations) -> Slopes:
+def slope_ranges(
+    network: Network, box: Bounds | None, relaxations: Relaxations, ball: Ball | None = None
+) -> Slopes:
     """Section 3, slope ranges: what is known of the slope of every activation neuron."""
     ranges = {}
     if box is None:
         for i, node in network.activations.items():
             ranges[i] = [slope_range(function) for function in node.functions]
         return ranges
-    bounds = node_bounds(network, box, relaxations)
+    bounds = node_bounds(network, box, relaxations, ball)
     for i, node in network.activations.items():
         ranges[i] = _slopes_between(node, bounds[node.source])
     return ranges
@@ -63,10 +59,13 @@ def _slopes_between(node: Node, bounds: Bounds) -> list[Interval]:
     return ranges
 
 
-def node_bounds(network: Network, box: Bounds, relaxations: Relaxations) -> list[Bounds]:
-    """Section 3, intervals over a box: bounds on the values of every node."""
+def node_bounds(
+    network: Network, box: Bounds, relaxations: Relaxations, ball: Ball | None = None
+) -> list[Bounds]:
+    """Section 3, intervals over a box, or a ball in it: bounds on the values of every node."""
     valid = all(low <= high for low, high in zip(box.lower, box.upper, strict=True))
     require(valid, "the box is empty")
+    require(ball is None or not ball.misses(box), "the ball has no point in the box")
     bounds = [box]
     lines: dict[int, SurroundingLines] = {}
     for i, node in enumerate(network.nodes[1:], start=1):
@@ -78,9 +77,9 @@ def node_bounds(network: Network, box: Bounds, relaxations: Relaxations) -> list
                 slopes = relaxations[i]
                 lines[i] = SurroundingLines(slopes, _offsets(hulls, slopes))
         else:
-            found = _interval_propagation(node, bounds)
+            found = _interval_propagation(node, bounds, ball)
             if relaxations:
-                found = _cut(network, i, found, lines, box)
+                found = _cut(network, i, found, lines, box, ball)
             lower = [round_down(value) for value in found.lower]
             upper = [round_up(value) for value in found.upper]
             bounds.append(Bounds(lower, upper))
@@ -100,17 +99,25 @@ def _offsets(hulls: Sequence[Hull], slopes: LineSlopes) -> Bounds:
     return Bounds(lower, upper)
 
 
-def _interval_propagation(node: Node, bounds: Sequence[Bounds]) -> Bounds:
+def _interval_propagation(node: Node, bounds: Sequence[Bounds], ball: Ball | None) -> Bounds:
     """Section 3, interval propagation: an affine node, from the bounds on its sources."""
     lower = list(node.bias)
     upper = list(node.bias)
     for source, matrix in node.inputs:
-        lower = _sum(lower, matrix.minimum(*bounds[source]))
-        upper = _sum(upper, matrix.maximum(*bounds[source]))
+        around = ball if source == 0 else None
+        lower = _sum(lower, least_values(matrix, bounds[source], around))
+        upper = _difference(upper, least_values(-matrix, bounds[source], around))
     return Bounds(lower, upper)
 
 
-def _cut(network: Network, i: int, bounds: Bounds, lines: Surroundings, box: Bounds) -> Bounds:
+def _cut(
+    network: Network,
+    i: int,
+    bounds: Bounds,
+    lines: Surroundings,
+    box: Bounds,
+    ball: Ball | None,
+) -> Bounds:
     """Section 3, `relaxations all`: bounds on node i, cut by backward bounds where they are better.
 
     Neurons whose slope is known already need not be cut.
@@ -124,22 +131,29 @@ def _cut(network: Network, i: int, bounds: Bounds, lines: Surroundings, box: Bou
     neurons = sorted(unknown)
     # The least value of the neurons, and that of their negatives: minus the largest value.
     signed = [{k: 1} for k in neurons] + [{k: -1} for k in neurons]
-    found = _backward(network, i, Matrix(signed, len(bounds.lower)), lines, box)
-    least_values = found[: len(neurons)]
+    found = _backward(network, i, Matrix(signed, len(bounds.lower)), lines, box, ball)
+    least_positives = found[: len(neurons)]
     least_negatives = found[len(neurons) :]
     lower = list(bounds.lower)
     upper = list(bounds.upper)
-    for k, least_value, least_negative in zip(neurons, least_values, least_negatives, strict=True):
-        lower[k] = max(lower[k], least_value)
-        upper[k] = min(upper[k], -least_negative)
+    for k, positive, negative in zip(neurons, least_positives, least_negatives, strict=True):
+        lower[k] = max(lower[k], positive)
+        upper[k] = min(upper[k], -negative)
     return Bounds(lower, upper)
 
 
-def _backward(network: Network, i: int, start: Matrix, lines: Surroundings, box: Bounds) -> Vector:
+def _backward(
+    network: Network,
+    i: int,
+    start: Matrix,
+    lines: Surroundings,
+    box: Bounds,
+    ball: Ball | None,
+) -> Vector:
     """Section 3, backward bounds: lower bounds on `start` times the values of node i.
 
     From the last node to the first, a node's values are replaced by what they are (affine) or are
-    bounded by (activation) in terms of its sources; at last, the input by the ends of the box.
+    bounded by (activation) in terms of its sources; at last, the inputs by what box and ball say.
     """
     height = len(start.rows)
     coefficients = [Matrix.zero(height, node.size) for node in network.nodes[:i]]
@@ -158,8 +172,12 @@ def _backward(network: Network, i: int, start: Matrix, lines: Surroundings, box:
             total = _sum(total, rows.times(node.bias))
             for source, matrix in node.inputs:
                 coefficients[source] += rows @ matrix
-    return _sum(total, coefficients[0].minimum(*box))
+    return _sum(total, least_values(coefficients[0], box, ball))
 
 
 def _sum(left: Sequence[Fraction], right: Sequence[Fraction]) -> Vector:
     return [a + b for a, b in zip(left, right, strict=True)]
+
+
+def _difference(left: Sequence[Fraction], right: Sequence[Fraction]) -> Vector:
+    return [a - b for a, b in zip(left, right, strict=True)]

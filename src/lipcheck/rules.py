@@ -9,9 +9,19 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from math import isqrt
 
-from .exact import ONE, TWO, ZERO, Matrix, Vector, align, decimal, inner_products
+from .exact import (
+    ONE,
+    TWO,
+    ZERO,
+    Matrix,
+    Vector,
+    align,
+    decimal,
+    inner_products,
+    root_rounded_up,
+    sum_of_squares,
+)
 from .intervals import Slopes
 from .lines import Lines
 from .network import Network
@@ -19,7 +29,6 @@ from .polynomials import Monomial, expand_products, monomial_of, objective_polyn
 from .problem import Problem, path_sums
 from .verdicts import REJECTED, require
 
-ROOT_BITS = 128  # square roots are rounded up, by at most 2^-ROOT_BITS relative
 BLOCK = 64  # rows of L L^T that are held at a time, to save memory
 
 Triangle = list[list[int]]  # rows of a matrix up to its diagonal
@@ -70,24 +79,6 @@ def operator_norm(matrix: Matrix, norm: str) -> Fraction:
 def largest_row_sum(matrix: Matrix) -> Fraction:
     """Of absolute values; 0 if there are no rows."""
     return max(abs(matrix).row_sums(), default=ZERO)
-
-
-def sum_of_squares(matrix: Matrix) -> Fraction:
-    """The square of the Frobenius norm."""
-    total = 0
-    for row in matrix.rows:
-        total += sum(value * value for value in row.values())
-    return total * TWO ** (2 * matrix.exponent)
-
-
-def root_rounded_up(x: Fraction) -> Fraction:
-    """A number >= sqrt(x), for x >= 0; sqrt(x) itself if that is rational."""
-    numerator, denominator = x.as_integer_ratio()
-    if numerator == 0:
-        return ZERO
-    # sqrt(n / d) = sqrt(n d 4^128) / (d 2^128), and isqrt(k - 1) + 1 is the root of k rounded up.
-    square = numerator * denominator << 2 * ROOT_BITS
-    return Fraction(isqrt(square - 1) + 1, denominator << ROOT_BITS)
 
 
 # Rule interval.

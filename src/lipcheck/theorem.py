@@ -7,7 +7,7 @@ from typing import Any
 
 from .claim import Claim
 from .exact import PRINTED_DIGITS, decimal
-from .intervals import Bounds
+from .inputs import Ball, Bounds
 from .network import Network
 
 NORMS = {"linf": "l_inf", "l2": "l_2", "l1": "l_1"}
@@ -18,7 +18,7 @@ def theorem(claim: Claim, most: int | None) -> str:
     domain is rounded; None stands for all of them, exactly."""
     functions = [_combination(row, most) for row in claim.rows]
     subject = _join(functions, ", ", most)
-    domain = _domain(claim.box, most)
+    domain = _domain(claim.box, claim.ball, most)
     bound = f"{decimal(claim.bound)} (exactly {claim.bound})"
     statement = f"the {NORMS[claim.norm]} Lipschitz constant of {subject} on {domain}"
     return f"{statement} is at most {bound}, network sha256 {claim.network.sha256}"
@@ -67,9 +67,17 @@ def _sign(weight: Fraction, is_first: bool) -> str:
     return " + "
 
 
-def _domain(box: Bounds | None, most: int | None) -> str:
+def _domain(box: Bounds | None, ball: Ball | None, most: int | None) -> str:
     if box is None:
         return "the whole space"
+    if ball is None:
+        return _box(box, most)
+    if ball.is_within(box):
+        return _ball(ball, most)
+    return f"{_ball(ball, most)} cut with {_box(box, most)}"
+
+
+def _box(box: Bounds, most: int | None) -> str:
     sides = list(zip(box.lower, box.upper, strict=True))
     if most is None:
         return "the box " + " x ".join(f"[{low}, {high}]" for low, high in sides)
@@ -79,6 +87,17 @@ def _domain(box: Bounds | None, most: int | None) -> str:
         return f"the l_inf ball of radius {radii.pop()} around ({_join(center, ', ', most)})"
     rounded = [f"[{_rounded(low)}, {_rounded(high)}]" for low, high in sides]
     return f"the box {_join(rounded, ' x ', most)}"
+
+
+def _ball(ball: Ball, most: int | None) -> str:
+    written = str if most is None else _rounded
+    center = _join([written(value) for value in ball.center], ", ", most)
+    radii = [written(value) for value in ball.radii]
+    if len(set(radii)) == 1:
+        size = f"radius {radii[0]}"
+    else:
+        size = f"radii {_join(radii, ', ', most)}"
+    return f"the {NORMS[ball.norm]} ball of {size} around ({center})"
 
 
 def _rounded(x: Fraction) -> str:

@@ -24,7 +24,7 @@ from lipcheck.cells import (
 )
 from lipcheck.claim import Claim
 from lipcheck.exact import Matrix
-from lipcheck.intervals import Bounds
+from lipcheck.inputs import Bounds
 from lipcheck.lines import Lines
 from lipcheck.network import read_network
 from lipcheck.problem import Kept, build_problem, path_sums

@@ -52,6 +52,15 @@ def mutated_tokens(data, rng):
     return separator.join(tokens)
 
 
+def in_ball(ball, x):
+    """Which points are inside, by a little more than rounding errors."""
+    center = np.array([float(v) for v in ball.center])
+    radii = np.array([float(v) for v in ball.radii])
+    with np.errstate(all="ignore"):
+        lengths = np.linalg.norm((x - center) / radii, ORDERS[ball.norm], axis=1)
+    return lengths < 1 - 1e-9
+
+
 def holds(network, claim):
     """The claim at random pairs of points of its domain, near and far."""
     rng = np.random.default_rng(0)
@@ -61,6 +70,10 @@ def holds(network, claim):
         low, high = (np.array([float(v) for v in side]) for side in claim.box)
     x, y = rng.uniform(low, high, (2, 4000, n))
     y[2000:] = np.clip(x[2000:] + 1e-3 * (y[2000:] - x[2000:]), low, high)
+    if claim.ball is not None:
+        both = in_ball(claim.ball, x) & in_ball(claim.ball, y)
+        x = x[both]
+        y = y[both]
     W = np.array([[float(row.get(i, 0)) for i in range(network.output_size)] for row in claim.rows])
     order = ORDERS[claim.norm]
     with np.errstate(all="ignore"):
@@ -114,13 +127,18 @@ def test_hundreds_of_mutations(tmp_path):
     assert min(outcomes[code] for code in (0, 1, 2)) > 0
 
 
+def test_hundreds_of_mutations_of_balls(tmp_path):
+    outcomes = mutate_and_check(0, 300, tmp_path, "-ball-")
+    assert min(outcomes[code] for code in (0, 1, 2)) > 0
+
+
 def test_hundreds_of_mutations_of_trees(tmp_path):
     outcomes = mutate_and_check(0, 300, tmp_path, "-tree-")
     assert min(outcomes[code] for code in (0, 1, 2)) > 0
 
 
 @pytest.mark.nightly
-@pytest.mark.parametrize("name", ["", "-tree-"])
+@pytest.mark.parametrize("name", ["", "-tree-", "-ball-"])
 @pytest.mark.parametrize("seed", range(1, 11))
 def test_ten_thousand_mutations(seed, name, tmp_path):
     mutate_and_check(seed, 1000, tmp_path, name)

@@ -11,7 +11,8 @@ from networks import ARCHITECTURES, make_network
 from strategies import SEEDS
 
 from lipcheck.exact import Matrix
-from lipcheck.intervals import Bounds, LineSlopes, node_bounds, slope_ranges
+from lipcheck.inputs import Bounds
+from lipcheck.intervals import LineSlopes, node_bounds, slope_ranges
 from lipcheck.network import read_network
 from lipcheck.problem import Kept, build_problem, path_sums
 from lipcheck.rules import operator_norm

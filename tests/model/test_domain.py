@@ -12,6 +12,7 @@ from strategies import Question, questions
 from lipopt import Ball, Box, Boxes, load
 from lipopt.errors import LipoptError
 from lipopt.model.domain import read_array, read_box
+from lipopt.model.round_ball import InputSet
 from lipopt.problem.intervals import preactivation_intervals
 
 
@@ -19,9 +20,11 @@ from lipopt.problem.intervals import preactivation_intervals
 def test_intervals_hold_every_value(question: Question) -> None:
     domain = question.domain or Ball(np.zeros(question.network.input_size), 1.0)
     low, high = domain.bounds(question.network.input_size)
-    intervals = preactivation_intervals(question.network, low, high)
+    ball = domain.ball(question.network.input_size)
+    intervals = preactivation_intervals(question.network, low, high, ball)
     x = np.random.default_rng(0).uniform(low[:, None], high[:, None], (len(low), 200))
     x[:, 0], x[:, 1] = low, high
+    x = InputSet(low, high, ball).moved_into(x)
     for (lo, hi), values in zip(intervals, question.network.node_values(x), strict=True):
         slack = 1e-12 * (
             1 + np.abs(values)

@@ -12,9 +12,10 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 import scipy.sparse as sp
-from scipy.optimize import linprog
+from scipy.optimize import linprog, nnls
 
 from lipopt.model.network import Activation, Affine, Network, Node
+from lipopt.model.round_ball import RoundBall
 from lipopt.numerics.arrays import Array
 
 PIECEWISE_LINEAR = ("relu", "leaky_relu", "abs", "clip")
@@ -69,12 +70,39 @@ class Region:
         return replace(self, rows=all_rows, ends=all_ends, point=point)
 
 
-def exact_constant(network: Network, norm: str, rows: Array, lower: Array, upper: Array) -> float:
-    """The Lipschitz constant of rows @ network in the box, in a norm on inputs and outputs."""
+def exact_constant(
+    network: Network,
+    norm: str,
+    rows: Array,
+    lower: Array,
+    upper: Array,
+    ball: RoundBall | None = None,
+) -> float:
+    """The Lipschitz constant of rows @ network in the box, cut with a ball, in a norm on both sides."""
     largest = 0.0
-    for jacobian in jacobians_in(network, lower, upper):
-        largest = max(largest, operator_norm(np.asarray(rows) @ jacobian, norm))
+    for region in linear_regions(network, lower, upper):
+        if ball is None or distance(region, ball) < 1:
+            jacobian = region.forms[-1].matrix
+            largest = max(largest, operator_norm(np.asarray(rows) @ jacobian, norm))
     return largest
+
+
+def distance(region: Region, ball: RoundBall) -> float:
+    """The smallest |(x - center) / radii| over a region, in the norm of the ball."""
+    rows = region.rows * ball.radii
+    ends = region.ends - region.rows @ ball.center
+    if ball.norm == "l2":
+        # Lawson and Hanson, "Solving Least Squares Problems", chapter 23: least distance programming.
+        n = rows.shape[1]
+        stacked = np.concatenate([-rows.T, -ends[None]])
+        solution, _ = nnls(stacked, np.append(np.zeros(n), 1.0))
+        rest = stacked @ solution - np.append(np.zeros(n), 1.0)
+        return float(np.linalg.norm(rest[:n] / rest[n]))
+    n = rows.shape[1]
+    both = np.concatenate(
+        [rows, -rows], axis=1
+    )  # differences are positive parts less negative ones
+    return float(linprog(np.ones(2 * n), A_ub=both, b_ub=ends).fun)
 
 
 def jacobians_in(network: Network, lower: Array, upper: Array) -> list[Array]:

@@ -14,6 +14,7 @@ from lipopt.model.activations import KINDS
 from lipopt.model.domain import Ball, Box
 from lipopt.model.network import Network
 from lipopt.model.norms import NormName
+from lipopt.numerics.arrays import Array
 
 SEEDS = st.integers(0, 2**32 - 1)
 NORMS: tuple[NormName, ...] = get_args(NormName)
@@ -30,8 +31,27 @@ class Question:
     domain: Ball | Box | None
     label: str
 
+    @property
+    def is_box(self) -> bool:
+        """Whether the domain is a box."""
+        if self.domain is None:
+            return False
+        return self.domain.ball(self.network.input_size) is None
+
     def __repr__(self) -> str:
         return f"{self.label}, norm {self.norm}, output {self.output}, domain {self.domain}"
+
+
+def round_balls(center: Array, radius: float, rng: np.random.Generator) -> list[Ball]:
+    """Balls in l2 and l1: plain, in units, and cut at the center in some inputs."""
+    scale = rng.uniform(0.5, 2, len(center))
+    largest = float(center.max())
+    return [
+        Ball(center, radius, norm="l2"),
+        Ball(center, radius, norm="l1"),
+        Ball(center, radius, norm="l2", scale=scale, clip=(-np.inf, largest)),
+        Ball(center, radius, norm="l1", scale=scale, clip=(-np.inf, largest)),
+    ]
 
 
 @st.composite
@@ -50,6 +70,7 @@ def questions(draw: st.DrawFn) -> Question:
                 Ball(center, 0.5),
                 Ball(center, 0.0),
                 Box(center - 0.1, center + rng.random()),
+                *round_balls(center, 0.3, rng),
             ]
         )
     )
@@ -73,7 +94,7 @@ def piecewise_linear_questions(draw: st.DrawFn) -> Question:
     sizes = [0.01, 0.3] if network.input_size > 3 else [0.1, 0.5, 2.0]
     size = draw(st.sampled_from(sizes))
     box = Box(center - 0.3 * size, center + size * rng.uniform(0.1, 1, network.input_size))
-    domains: list[Ball | Box] = [Ball(center, size), box]
+    domains: list[Ball | Box] = [Ball(center, size), box, *round_balls(center, size, rng)]
     domain = draw(st.sampled_from(domains))
     norm = draw(st.sampled_from(NORMS))
     output = draw(st.sampled_from(OUTPUTS))

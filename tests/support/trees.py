@@ -24,7 +24,7 @@ from lipcheck.cells import (
 from lipcheck.claim import Claim
 from lipcheck.exact import Matrix, align
 from lipcheck.forms import fix
-from lipcheck.intervals import Bounds
+from lipcheck.inputs import Bounds
 from lipcheck.lines import Lines
 from lipcheck.network import Network
 from lipcheck.parts import bound_part

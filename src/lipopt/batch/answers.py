@@ -29,7 +29,6 @@ from ..lower.pop import pop_lower_bound
 from ..methods.baselines import PathSum, path_sum_bound
 from ..methods.registry import Method
 from ..methods.sdp.method import SDP
-from ..model.domain import Ball
 from ..model.network import Network
 from ..numerics.arrays import Array
 from ..numerics.blas import quiet
@@ -238,7 +237,7 @@ def prepare(visit: Visit, radius: float) -> list[PendingRow]:
     network = visit.network
     ask = visit.ask
     targets = visit.targets
-    ball = Ball(visit.point.x, radius, ask.clip)
+    ball = ask.ball(visit.point.x, radius)
     problems = pose_ball(network, ask.norm, ball, targets, ask.seed, visit.memories)
     rows = problems.posed.question.rows
     samples = sample_rows(network, rows, ask.norm, ball, ask.samples, visit.seed(targets[0]))
@@ -362,7 +361,7 @@ def prove(ask: Ask, solved: SolvedRow) -> Row:
     if pop_lower is not None:
         pop_lower = max(pop_lower, bound.pop_lower or 0.0)
     certified = None
-    if row.margin is not None and ask.norm.certifies_balls:
+    if row.margin is not None and ask.certifies_balls:
         certified = is_kept(row.margin, row.radius, upper)
     return replace(
         row,

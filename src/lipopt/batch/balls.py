@@ -1,7 +1,7 @@
-"""One linf ball: the problems of all targets over it, and when a bound certifies a margin.
+"""One ball: the problems of all targets over it, and when a bound certifies a margin.
 
 In a convex domain f_i - f_j changes by at most L |x' - x|, L its Lipschitz constant there. So the
-class i at x is kept in the whole linf ball of radius R around x if  f_i(x) - f_j(x) > R L_j(R)  for
+class i at x is kept in the whole ball of radius R around x if  f_i(x) - f_j(x) > R L_j(R)  for
 all j, where L_j(R) is a bound for f_i - f_j over that ball. As L_j grows with the ball, a bound for
 one radius holds for every smaller one.
 """

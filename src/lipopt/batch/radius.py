@@ -1,4 +1,4 @@
-"""The certified radius of a point: the largest linf ball found in which its class is proved.
+"""The certified radius of a point: the largest ball found in which its class is proved.
 
 The search keeps a radius that is certified and a larger one that is not, and tries radii between.
 A bound L on a margin's constant for a radius that is too large holds for all smaller radii, so the
@@ -19,9 +19,8 @@ from ..errors import LipoptError
 from ..lower.gradients import sample_rows
 from ..methods.baselines import path_sum_bound
 from ..methods.registry import Method, find_method
-from ..model.domain import Ball
 from ..model.network import Network
-from ..model.norms import Norm
+from ..model.norms import NormName, find_norm
 from ..numerics.arrays import Array, as_array
 from ..numerics.blas import quiet
 from ..problem.question import output_matrix
@@ -57,11 +56,12 @@ def certified_radius(
     input_shape: Sequence[int] | None = None,
     largest: float = LARGEST_RADIUS,
     precision: float = PRECISION,
+    norm: NormName = "linf",
     clip: tuple[float, float] | None = None,
     method: str | Method = "sdp",
     time_limit: float | None = None,
 ) -> float:
-    """A radius of a linf ball around a point in which the network's class is proved to stay.
+    """A radius of a ball around a point in which the network's class is proved to stay.
 
     Args:
         network: a Network, or anything that `load` reads, with two outputs or more.
@@ -70,6 +70,7 @@ def certified_radius(
         input_shape: the shape of one input of a torch module, without the batch dimension.
         largest: the largest radius to try.
         precision: how far the search goes, relative to the first radius that is tried.
+        norm: the norm of the ball, and of the constants that prove it: "linf", "l2" or "l1".
         clip: a range (low, high) that all inputs lie in, such as (0, 1) for pixels.
         method: the name of a method or its settings, such as `SDP(gap=1e-3)`.
         time_limit: in seconds; after it, what was certified until then is returned.
@@ -97,7 +98,16 @@ def certified_radius(
     if not 0 < precision < 1:
         raise LipoptError(f"the precision must lie between 0 and 1, got {precision}")
     output_matrix(network, label, None)  # LipoptError if there is no such output
-    ask = Ask((), chosen, margins="all", largest=float(largest), clip=clip, time_limit=time_limit)
+    ask = Ask(
+        (),
+        chosen,
+        norm=find_norm(norm),
+        ball_norm=find_norm(norm),
+        margins="all",
+        largest=float(largest),
+        clip=clip,
+        time_limit=time_limit,
+    )
     check_work(time_limit, ask.seed, ask.samples)
     (x,) = check_points(network, np.asarray(as_array(point))[None])
     return search_radius(network, ask, x, label, precision)
@@ -138,8 +148,8 @@ def _hopeless_radii(
 ) -> Array:
     """For every margin a radius that no bound can certify: the gradient at the point forbids it."""
     matrix = target_matrix(network, targets)
-    center = Ball(x, 0.0, ask.clip)
-    gradients = sample_rows(network, matrix, Norm.LINF, center, 1, ask.seed)
+    center = ask.ball(x, 0.0)
+    gradients = sample_rows(network, matrix, ask.norm, center, 1, ask.seed)
     radii = []
     for margin, gradient in zip(margins, gradients, strict=True):
         if gradient is None:
@@ -191,10 +201,12 @@ class _Search:
         The path sum is tried first, then multipliers that serve all margins, then each alone."""
         if len(numbers) == 0:
             return None
-        ball = Ball(self.x, radius, self.ask.clip)
+        ball = self.ask.ball(self.x, radius)
         targets = [self.targets[k] for k in numbers]
         margins = self.margins[numbers]
-        problems = pose_ball(self.network, Norm.LINF, ball, targets, self.ask.seed, self.memories)
+        problems = pose_ball(
+            self.network, self.ask.norm, ball, targets, self.ask.seed, self.memories
+        )
         bounds = [path_sum_bound(task.problem) for task in problems.tasks]
         left = [k for k, bound in enumerate(bounds) if not is_kept(margins[k], radius, bound)]
         shared = shared_bounds(self.ask, problems, left, margins)

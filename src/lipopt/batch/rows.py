@@ -1,7 +1,7 @@
 """Rows: what a batch run is asked at every point, and the answers it gives.
 
 An `Ask` says what is wanted at every `Point`: the Lipschitz constants of some `Target`s (outputs,
-or differences of two outputs) over the linf balls of some radii, and perhaps the certified radius.
+or differences of two outputs) over the balls of some radii, and perhaps the certified radius.
 Every answer is a `Row`, one line of the results file.
 """
 
@@ -15,7 +15,7 @@ import numpy as np
 from ..errors import LipoptError
 from ..methods.registry import Method, find_method
 from ..methods.sdp.method import SDP
-from ..model.domain import check_clip
+from ..model.domain import Ball, check_clip
 from ..model.norms import Norm, find_norm
 from ..numerics.arrays import Array
 
@@ -30,7 +30,7 @@ class Row:
 
     Attributes:
         point: the number of the point in the data, from 0.
-        radius: the radius of the linf ball around the point; in a row "certified radius", the
+        radius: the radius of the ball around the point; in a row "certified radius", the
             radius that was certified.
         question: "output 3", "margin 3 - 5" (output 3 minus output 5) or "certified radius".
         label: the class of the point, if margins or a certified radius were asked for.
@@ -114,6 +114,7 @@ class Ask:
     radii: tuple[float, ...]
     method: Method
     norm: Norm = Norm.LINF
+    ball_norm: Norm = Norm.LINF
     output: int | None = None
     margins: Margins | None = None
     certify: bool = False  # solve no further than it takes to decide whether a point is certified
@@ -130,6 +131,7 @@ class Ask:
         *,
         method: str | Method,
         norm: str = "linf",
+        ball_norm: str = "linf",
         clip: Any = None,
         certified_radius: bool = False,
         certificates: Any = None,
@@ -137,13 +139,13 @@ class Ask:
     ) -> Ask:
         """What `local_bounds` was called with; LipoptError if an argument has the wrong form."""
         radii = _numbers(radius)
-        found_norm = find_norm(norm)
         clip_range = None if clip is None else check_clip(clip)
         largest = _largest_radius(clip_range) if certified_radius else None
         return Ask(
             radii,
             find_method(method),
-            norm=found_norm,
+            norm=find_norm(norm),
+            ball_norm=find_norm(ball_norm),
             largest=largest,
             clip=clip_range,
             certificates=None if certificates is None else str(certificates),
@@ -156,6 +158,15 @@ class Ask:
         if isinstance(self.method, SDP) and self.method.device is not None:
             return self.method
         return None
+
+    @property
+    def certifies_balls(self) -> bool:
+        """Whether constants bound what changes within a ball: both are about the same norm."""
+        return self.norm is self.ball_norm
+
+    def ball(self, x: Array, radius: float) -> Ball:
+        """The ball around a point that is asked about."""
+        return Ball(x, radius, self.clip, norm=self.ball_norm.value)
 
     @property
     def needs_label(self) -> bool:

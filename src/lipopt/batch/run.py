@@ -23,7 +23,6 @@ from ..errors import LipoptError
 from ..methods.registry import Method
 from ..methods.sdp.backend import backend
 from ..methods.sdp.method import SDP
-from ..model.domain import Ball
 from ..model.network import Network
 from ..model.norms import NormName
 from ..numerics.arrays import Array
@@ -53,6 +52,7 @@ def local_bounds(
     certify: bool = False,
     certified_radius: bool = False,
     norm: NormName = "linf",
+    ball_norm: NormName = "linf",
     clip: tuple[float, float] | None = None,
     method: str | Method = METHOD,
     time_limit: float | None = None,
@@ -65,7 +65,7 @@ def local_bounds(
     resume: bool = False,
     progress: Progress | None = None,
 ) -> list[Row]:
-    """Bounds on Lipschitz constants over the linf balls around many points.
+    """Bounds on Lipschitz constants over the balls around many points.
 
     Args:
         network: a Network, or anything that `load` reads.
@@ -80,8 +80,8 @@ def local_bounds(
         certify: bound margins no tighter than it takes to decide whether a point is certified.
         certified_radius: also search, for every point, the largest radius that can be certified,
             up to 1 or the width of `clip`.
-        norm: "linf", "l2" or "l1", on the inputs. The balls are linf balls in any case, so only
-            constants in "linf" certify them.
+        norm: "linf", "l2" or "l1", on the inputs.
+        ball_norm: the norm of the balls. Only constants in the same norm certify them.
         clip: a range (low, high) that all inputs lie in, such as (0, 1) for pixels.
         method: the name of a method or its settings; the SDP with a relative gap of 1e-3, if it is
             not given.
@@ -118,6 +118,7 @@ def local_bounds(
         radius,
         method=method,
         norm=norm,
+        ball_norm=ball_norm,
         clip=clip,
         certified_radius=certified_radius,
         certificates=certificates,
@@ -289,8 +290,8 @@ def _check_ask(network: Network, ask: Ask, has_labels: bool) -> None:
             "to certify, ask for margins",
         ),
         (
-            certifies and not ask.norm.certifies_balls,
-            "only constants in the norm linf certify linf balls",
+            certifies and not ask.certifies_balls,
+            f"only constants in the norm {ask.ball_norm} certify {ask.ball_norm} balls",
         ),
     ]
     for refused, message in refusals:
@@ -328,4 +329,4 @@ def _check_balls(ask: Ask, points: Array, first: int) -> None:
             raise LipoptError(f"point {number} lies outside the clip range [{low}, {high}]")
     farthest = np.abs(points).max(axis=1).argmax()
     for radius in ask.radii:
-        Ball(points[farthest], radius, ask.clip)
+        ask.ball(points[farthest], radius)

@@ -2,7 +2,7 @@
 
 A bound by elimination is a function of the mixes: for each bounded neuron, and each neuron before it,
 where to take the line between the two on either side. Its gradient costs a walk forward. At the point
-of the box where the bound is attained, replace every neuron by its line:
+of the domain where the bound is attained, replace every neuron by its line:
 
     y = form . (x, p, 1),   p = k y + c        the line that was used
 
@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from ..model.round_ball import InputSet
 from ..numerics.arrays import Array
 from .elimination import Eliminated, Mix, Neurons, Rows, lower_bounds
 
@@ -23,17 +24,15 @@ FIRST_STEP = 0.5  # of a mix, for the largest derivative of a row
 SHRINK = 0.75  # of the step, every time
 
 
-def ascend(
-    rows: Rows, groups: list[Neurons], mixes: list[Mix], lower: Array, upper: Array
-) -> list[Mix]:
+def ascend(rows: Rows, groups: list[Neurons], mixes: list[Mix], domain: InputSet) -> list[Mix]:
     """Better mixes than these, for every row on its own."""
-    found = lower_bounds(rows, groups, mixes, lower, upper)
+    found = lower_bounds(rows, groups, mixes, domain)
     best_bounds = found.bounds
     best = mixes
     step = FIRST_STEP
     for _ in range(STEPS):
-        mixes = _stepped(mixes, _derivatives(groups, mixes, found, lower, upper), step)
-        found = lower_bounds(rows, groups, mixes, lower, upper)
+        mixes = _stepped(mixes, _derivatives(groups, mixes, found, domain), step)
+        found = lower_bounds(rows, groups, mixes, domain)
         is_better = found.bounds > best_bounds
         best_bounds = np.where(is_better, found.bounds, best_bounds)
         best = [_chosen(is_better, new, old) for new, old in zip(mixes, best, strict=True)]
@@ -42,13 +41,13 @@ def ascend(
 
 
 def _derivatives(
-    groups: list[Neurons], mixes: list[Mix], found: Eliminated, lower: Array, upper: Array
+    groups: list[Neurons], mixes: list[Mix], found: Eliminated, domain: InputSet
 ) -> list[Mix]:
     """The derivatives of the bounds in all mixes, by a walk from the inputs on."""
-    inputs = len(lower)
+    inputs = len(domain.lower)
     count, width = found.slopes.shape
     point = np.zeros((count, width))
-    point[:, :inputs] = np.where(found.own > 0, lower, upper)
+    point[:, :inputs] = domain.least_points(found.own)
     point[:, -1] = 1.0
     derivatives = []
     for neurons, mix, c in zip(groups, mixes, found.met, strict=True):

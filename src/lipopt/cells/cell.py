@@ -1,4 +1,6 @@
-"""A cell: a part of the domain, given by a box and by constraints on inputs of neurons."""
+"""A cell: a part of the domain, given by a box and by constraints on inputs of neurons.
+
+In a ball that is no box, all of it lies in the ball."""
 
 from __future__ import annotations
 
@@ -6,6 +8,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from ..model.round_ball import InputSet, RoundBall
 from ..numerics.arrays import Array
 from ..problem.intervals import Interval
 from ..problem.proofs import InputSplit, Split
@@ -48,6 +51,12 @@ class Cell:
     constraints: tuple[Constraint, ...]
     points: Points
     is_refined: bool  # whether linear programs were solved for it
+    ball: RoundBall | None = None  # that the box is cut with
+
+    @property
+    def inputs(self) -> InputSet:
+        """All inputs that meet the constraints on inputs."""
+        return InputSet(self.lower, self.upper, self.ball)
 
     def child(self, split: Split, sign: int) -> Cell:
         """The part on one side of a split: sign = -1 is below the value, +1 above it."""
@@ -81,15 +90,16 @@ class Cell:
 
     def holds(self, points: Points) -> Array:
         """Which points lie in the cell."""
-        inside = (points.x >= self.lower[:, None]) & (points.x <= self.upper[:, None])
-        found = inside.all(axis=0)
+        found = self.inputs.holds(points.x)
         for constraint in self.constraints:
             y = points.y[constraint.neuron]
             found &= constraint.sign * (y - constraint.value) >= 0
         return np.asarray(found)
 
 
-def whole_domain(reduced: Reduced, intervals: list[Interval] | None) -> Cell:
+def whole_domain(
+    reduced: Reduced, intervals: list[Interval] | None, ball: RoundBall | None = None
+) -> Cell:
     """The domain as a cell."""
     n = reduced.inputs
     lower = np.full(n, -np.inf)
@@ -104,4 +114,4 @@ def whole_domain(reduced: Reduced, intervals: list[Interval] | None) -> Cell:
             high[group] = ends[1][reduced.places[group]]
     is_open = np.ones(reduced.neurons, bool)
     none = Points(np.zeros((n, 0)), np.zeros((reduced.neurons, 0)))
-    return Cell(lower, upper, low, high, is_open, (), none, is_refined=False)
+    return Cell(lower, upper, low, high, is_open, (), none, is_refined=False, ball=ball)

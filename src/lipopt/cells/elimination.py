@@ -3,7 +3,7 @@
 A row of coefficients over (x, p, 1) is a linear function of the inputs and of the outputs p of
 neurons. From the last neuron to the first, p_b is replaced by a line in y_b: below the activation where
 the coefficient is positive, above it where it is negative; and y_b by its form. What remains is a
-function of the inputs, whose least value over a box is known.
+function of the inputs, whose least value over a box is known, or over what a ball leaves of it.
 
 Each neuron has two lines on either side, and any line between them will do: the mix says which. The
 best mix is a matter of search; the bound holds for every one. It is rounded outward, and lowered by what
@@ -17,6 +17,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..model.activations import LinePair
+from ..model.round_ball import InputSet
 from ..numerics.arrays import Array
 from ..numerics.rounding import TINY, gamma
 from .reduced import Forms
@@ -105,10 +106,10 @@ class Eliminated:
 
 
 def lower_bounds(
-    rows: Rows, groups: list[Neurons], mixes: list[Mix], lower: Array, upper: Array
+    rows: Rows, groups: list[Neurons], mixes: list[Mix], domain: InputSet
 ) -> Eliminated:
-    """Lower bounds on the rows over a box, eliminating the last group first."""
-    inputs = len(lower)
+    """Lower bounds on the rows over some inputs, eliminating the last group first."""
+    inputs = len(domain.lower)
     coefficients = rows.coefficients.copy()
     slack = rows.slack.copy()
     slopes = np.zeros(coefficients.shape)
@@ -132,9 +133,9 @@ def lower_bounds(
     own = coefficients[:, :inputs]
     constant = coefficients[:, -1]
     is_left = coefficients[:, inputs:-1].any(axis=1)  # a neuron that no finite line encloses
-    bounds = np.maximum(own, 0) @ lower + np.minimum(own, 0) @ upper + constant
-    largest = np.maximum(np.abs(lower), np.abs(upper))
-    slack += gamma(roundings + inputs) * (np.abs(own) @ largest + np.abs(constant)) + TINY
+    least = domain.least_values(own)
+    bounds = least + constant
+    slack += gamma(roundings) * (np.abs(least) + np.abs(constant)) + TINY
     proved = np.where(is_left, -np.inf, bounds - 1.01 * slack)
     return Eliminated(proved, slopes, own, met[::-1])
 

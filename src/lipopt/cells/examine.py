@@ -61,7 +61,9 @@ def examine(
     """Walk through a cell. No linear program is solved after the deadline."""
     walk = Walk.start(reduced, cell)
     programs = Programs(walk, deadline) if effort is Effort.PROGRAMS else None
-    is_bounded = bool(np.isfinite(cell.lower).all() and np.isfinite(cell.upper).all())
+    if cell.inputs.is_empty:
+        return _empty(walk)
+    is_bounded = cell.inputs.is_bounded
     while walk.position < len(reduced.groups) and not walk.is_empty:
         walk.write_forms()
         if is_bounded:
@@ -153,7 +155,7 @@ def _constrain(walk: Walk, programs: Programs) -> None:
             own.append((place, constraint))
     for place, constraint in own:
         programs.add_constraint(place, constraint)
-    if not own or walk.cell.points.count > 0 or programs.polytope.has_points():
+    if not own or walk.cell.points.count > 0 or programs.find_points():
         return
     programs.remove_constraints([place for place, _ in own])
     for place, constraint in own:
@@ -224,7 +226,7 @@ def _points(reduced: Reduced, cell: Cell, found: list[Array]) -> Points:
     """The points that are known to lie in the cell, the newest last."""
     if not found:
         return cell.points
-    x = np.clip(np.array(found).T, cell.lower[:, None], cell.upper[:, None])
+    x = cell.inputs.moved_into(np.array(found).T)
     new = Points(x, reduced.inputs_of_neurons(x))
     new = new.only(cell.holds(new))
     most = most_points(reduced)

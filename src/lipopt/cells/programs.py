@@ -4,6 +4,9 @@ The variables are the inputs and the outputs of open neurons. An output lies abo
 its activation and below the two lines above; constraints of the cell are rows. The multipliers of
 these rows say how to mix the lines, and which weights constraints get: the bound that follows by
 elimination is the optimum of the LP, up to rounding.
+
+A ball that is no box is cut out of its box by tangents, at the points outside of it that were found.
+The bound that follows by elimination knows the ball itself.
 """
 
 from __future__ import annotations
@@ -12,11 +15,16 @@ import time
 
 import numpy as np
 
+from ..model.round_ball import RoundBall
 from ..numerics.arrays import Array
 from ..solvers.polytope import Minimum, Polytope
 from .cell import Constraint
 from .elimination import Mix, Neurons
 from .walk import Walk
+
+TANGENTS = 4  # to a ball, for one linear program at most
+MANY_TANGENTS = 40  # where the question is whether there is a point at all
+HALVINGS = 40  # of the way from one point to another, at most
 
 
 class Programs:
@@ -42,10 +50,9 @@ class Programs:
         self.polytope.add_rows(form[None, self.columns], np.array([lower]), np.array([upper]))
 
     def remove_constraints(self, places: list[int]) -> None:
-        """Take back the constraints that were added last."""
-        self.polytope.remove_rows(len(places))
-        for place in places:
-            del self.constraint_rows[place]
+        """Take back constraints; rows that were added after them stay."""
+        rows = [self.constraint_rows.pop(place) for place in places]
+        self.polytope.remove_rows(rows)
 
     def add_group(self, neurons: Neurons) -> None:
         """The outputs of open neurons, with a row for each line below and above them."""
@@ -76,9 +83,28 @@ class Programs:
         if self.deadline is not None and time.monotonic() > self.deadline:
             return None
         form = self.walk.forms.rows[neuron]
-        found = self.polytope.minimize(sign * form[self.columns])
+        found = self._minimize(sign * form[self.columns])
         if found is not None:
             self.points.append(found.point[: self.walk.reduced.inputs])
+        return found
+
+    def find_points(self) -> bool:
+        """Whether a point is found, or not said that there is none; tangents may stay behind."""
+        ball = self.walk.cell.ball
+        if ball is not None and _nearest(self.polytope, ball) is not None:
+            return True
+        return self.polytope.has_points()
+
+    def _minimize(self, cost: Array) -> Minimum | None:
+        """The minimum of a linear function, with tangents to the ball where it is outside."""
+        ball = self.walk.cell.ball
+        inputs = self.walk.reduced.inputs
+        found = self.polytope.minimize(cost)
+        for _ in range(TANGENTS):
+            if found is None or ball is None or _is_inside(ball, found.point[:inputs]):
+                break
+            _add_tangent(self.polytope, ball, found.point[:inputs])
+            found = self.polytope.minimize(cost)
         return found
 
     def weights(self, minima: list[Minimum]) -> Array:
@@ -90,12 +116,13 @@ class Programs:
 
     def mixes(self, minima: list[Minimum]) -> list[Mix]:
         """How the multipliers mix the lines around the neurons of every group."""
-        multipliers = np.abs([minimum.multipliers for minimum in minima])
+        rows = min(len(minimum.multipliers) for minimum in minima)  # tangents came after these
+        multipliers = np.abs([minimum.multipliers[:rows] for minimum in minima])
         found = []
         usual_mixes = self.walk.usual_mixes(len(minima))
-        for rows, usual in zip(self.line_rows, usual_mixes, strict=True):
-            below = _share(multipliers, rows[0], rows[1], usual.below)
-            above = _share(multipliers, rows[2], rows[3], usual.above)
+        for lines, usual in zip(self.line_rows, usual_mixes, strict=True):
+            below = _share(multipliers, lines[0], lines[1], usual.below)
+            above = _share(multipliers, lines[2], lines[3], usual.above)
             found.append(Mix(below, above))
         return found
 
@@ -107,6 +134,40 @@ def _share(multipliers: Array, first: Array | None, second: Array | None, usual:
     total = multipliers[:, first] + multipliers[:, second]
     is_used = total > 0
     return np.where(is_used, multipliers[:, second] / np.where(is_used, total, 1.0), usual)
+
+
+def _nearest(polytope: Polytope, ball: RoundBall) -> Array | None:
+    """A point of the polytope that lies in the ball; None if none was found.
+
+    Tangents are added at points that were found, and at their mean that is nearest to the center;
+    the next point is looked for on the other side of the latter."""
+    inputs = len(ball.center)
+    points: list[Array] = []
+    cost = np.zeros(0)
+    for _ in range(MANY_TANGENTS):
+        found = polytope.minimize(cost)
+        if found is None:
+            return None
+        points.append(found.point[:inputs])
+        if _is_inside(ball, points[-1]):
+            return points[-1]
+        nearest = ball.nearest_mean(np.array(points).T)
+        if _is_inside(ball, nearest):
+            return nearest
+        _add_tangent(polytope, ball, points[-1])
+        cost = _add_tangent(polytope, ball, nearest)
+    return None
+
+
+def _add_tangent(polytope: Polytope, ball: RoundBall, point: Array) -> Array:
+    """Cut off a point outside of the ball, by a row that is returned."""
+    row, end = ball.tangent(point)
+    polytope.add_rows(row[None], np.array([-np.inf]), np.array([end]))
+    return row
+
+
+def _is_inside(ball: RoundBall, point: Array) -> bool:
+    return bool(ball.distances(point[:, None])[0] <= 1)
 
 
 def deepest_point(walk: Walk) -> list[Array]:
@@ -131,4 +192,16 @@ def deepest_point(walk: Walk) -> list[Array]:
     cost = np.zeros(inputs + 1)
     cost[-1] = -1.0
     found = polytope.minimize(cost)
-    return [] if found is None else [found.point[:inputs]]
+    if found is None:
+        return []
+    deepest = found.point[:inputs]
+    if cell.ball is None or _is_inside(cell.ball, deepest):
+        return [deepest]
+    nearest = _nearest(polytope, cell.ball)
+    if nearest is None:
+        return []
+    # All points between the two are inside of the cell, but for the ball.
+    shares = 0.5 ** np.arange(1, HALVINGS)
+    between = nearest[:, None] + shares * (deepest - nearest)[:, None]
+    is_inside = cell.ball.distances(between) <= 1
+    return list(between[:, is_inside].T[:1])

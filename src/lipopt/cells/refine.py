@@ -44,7 +44,7 @@ def refine(posed: Posed, budget: Budget) -> Posed:
     except LipoptError:  # too large
         return posed
     budget.progress("refining intervals")
-    cell = whole_domain(reduced, posed.intervals)
+    cell = whole_domain(reduced, posed.intervals, posed.ball)
     found = examine(reduced, cell, posed.question.norm, effort, budget.deadline)
     if found.cell is None or not found.cuts:
         return posed

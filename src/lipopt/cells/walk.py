@@ -116,7 +116,7 @@ class Walk:
     def bound(self, neurons: Array, sign: float, weights: Array, mixes: list[Mix]) -> Cuts:
         """Lower ends (sign = 1) or upper ends (sign = -1) of neurons, with their proofs."""
         rows = self.rows(neurons, sign, weights)
-        found = lower_bounds(rows, self.groups, mixes, self.cell.lower, self.cell.upper)
+        found = lower_bounds(rows, self.groups, mixes, self.cell.inputs)
         inputs = self.reduced.inputs
         slopes = found.slopes[:, inputs : inputs + self.reduced.neurons]
         known = ~self.is_open[: self.group.start]
@@ -128,7 +128,7 @@ class Walk:
         """Mixes that are better than the usual ones, for every neuron on its own."""
         rows = self.rows(neurons, sign, weights)
         mixes = self.usual_mixes(len(neurons))
-        return ascend(rows, self.groups, mixes, self.cell.lower, self.cell.upper)
+        return ascend(rows, self.groups, mixes, self.cell.inputs)
 
     def usual_mixes(self, rows: int) -> list[Mix]:
         """For every group before, the lines that are best in the middle."""

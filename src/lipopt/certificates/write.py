@@ -19,6 +19,7 @@ from ..methods.baselines import path_sum_bound, path_sum_rows
 from ..model import activations
 from ..model.domain import Domain
 from ..model.network import Activation, Network, Source
+from ..model.round_ball import RoundBall
 from ..problem.intervals import Interval, reads_more_than_the_input
 from ..problem.proofs import (
     ByInput,
@@ -249,12 +250,20 @@ def _ascii(text: str) -> str:
     return text.encode("unicode_escape").decode("ascii")
 
 
+def _ball_lines(ball: RoundBall) -> list[str]:
+    """A ball, without the box that it is cut with."""
+    center = f"center {exact(ball.center)}"
+    return ["domain ball", f"norm {ball.norm}", center, f"radii {exact(ball.radii)}"]
+
+
 def _domain_lines(network: Network, domain: Domain, intervals: list[Interval] | None) -> list[str]:
     """The domain and, for a box, the slopes of the lines around activations that backward bounds use."""
     if domain is None or intervals is None:
         return ["domain space"]
     lower, upper = domain.bounds(network.input_size)
-    lines = ["domain box", f"lower {exact(lower)}", f"upper {exact(upper)}"]
+    ball = domain.ball(network.input_size)
+    lines = ["domain box"] if ball is None else _ball_lines(ball)
+    lines += [f"lower {exact(lower)}", f"upper {exact(upper)}"]
     nodes = activation_nodes(network)
     read = [i for i, readers in enumerate(network.consumers) if set(readers) & set(nodes)]
     if not any(

@@ -16,6 +16,7 @@ import typer
 from ..errors import LipoptError
 from ..show.progress import rows_progress
 from .options import (
+    BallNormOption,
     ClipOption,
     JsonOption,
     MethodOption,
@@ -90,7 +91,7 @@ class Asked:
     """The options that say what is asked about every point."""
 
     radius: Annotated[
-        str | None, typer.Option("--radius", metavar="R[,R...]", help="radii of the l_inf balls")
+        str | None, typer.Option("--radius", metavar="R[,R...]", help="radii of the balls")
     ] = None
     entry: Annotated[
         int | None,
@@ -109,6 +110,7 @@ class Asked:
         ),
     ] = False
     norm: NormOption = NormName.linf
+    ball_norm: BallNormOption = NormName.linf
     clip: ClipOption = None
 
     def options(self) -> dict[str, Any]:
@@ -120,6 +122,7 @@ class Asked:
             "certify": self.certify,
             "certified_radius": self.certified_radius,
             "norm": self.norm.value,
+            "ball_norm": self.ball_norm.value,
             "clip": read_clip(self.clip),
         }
 

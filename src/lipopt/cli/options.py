@@ -114,9 +114,8 @@ AllOption = Annotated[bool, typer.Option("--all-outputs", help="bound all output
 CenterOption = Annotated[
     Path | None, typer.Option("--center", help="center of a ball: .npy, .csv or .txt file")
 ]
-RadiusOption = Annotated[
-    float | None, typer.Option("--radius", help="radius of the ball, in the l_inf norm")
-]
+RadiusOption = Annotated[float | None, typer.Option("--radius", help="radius of the ball")]
+BallNormOption = Annotated[NormName, typer.Option("--ball-norm", help="norm of the ball")]
 ClipOption = Annotated[
     str | None,
     typer.Option("--clip", metavar="LOW,HIGH", help="cut the ball to this range, 0,1 for pixels"),
@@ -220,6 +219,7 @@ class Question:
     all_outputs: AllOption = False
     center: CenterOption = None
     radius: RadiusOption = None
+    ball_norm: BallNormOption = NormName.linf
     clip: ClipOption = None
     box: BoxOption = None
     vnnlib: VnnlibOption = None
@@ -249,15 +249,24 @@ class Question:
             raise LipoptError(f"use one of --{' and --'.join(given)}, not both")
         if (self.center is None) != (self.radius is None):
             raise LipoptError("a ball needs both --center FILE and --radius R")
-        if self.clip is not None and self.center is None:
-            raise LipoptError("--clip goes with --center and --radius")
+        if self.center is None:
+            self._refuse_options_of_balls()
         if self.center is not None and self.radius is not None:
-            return Ball(read_array(self.center), self.radius, read_clip(self.clip))
+            clip = read_clip(self.clip)
+            norm: Any = self.ball_norm.value
+            return Ball(read_array(self.center), self.radius, clip, norm=norm)
         if self.box is not None:
             return read_box(self.box)
         if self.vnnlib is not None:
             return read_vnnlib(self.vnnlib)
         return None
+
+    def _refuse_options_of_balls(self) -> None:
+        """There is no ball."""
+        if self.clip is not None:
+            raise LipoptError("--clip goes with --center and --radius")
+        if self.ball_norm is not NormName.linf:
+            raise LipoptError("--ball-norm goes with --center and --radius")
 
 
 def command(*groups: type) -> Callable[[Run], Run]:

@@ -20,6 +20,7 @@ from ..model import activations
 from ..model.domain import Ball, Domain
 from ..model.network import Activation, Affine, Network
 from ..model.norms import Norm
+from ..model.round_ball import InputSet
 from ..numerics.arrays import Array
 from ..problem.question import Posed
 from ..problem.task import Budget, Sample
@@ -146,9 +147,8 @@ def sample(posed: Posed, budget: Budget, samples: int) -> Sample | None:
         best = best.joined(x, goal.at(x))
         budget.progress("sampling gradients", (start + x.shape[1]) / samples)
     rounds = min(ROUNDS, max(4, samples // (STARTS * PROPOSALS)))
-    best = _climb(
-        goal, best, high - low, None if domain is None else (low, high), budget, rng, rounds
-    )
+    inside = None if domain is None else InputSet(low, high, domain.ball(n))
+    best = _climb(goal, best, high - low, inside, budget, rng, rounds)
     return best.proved(goal)
 
 
@@ -188,7 +188,7 @@ def sample_rows(
 
 
 def _points(rng: np.random.Generator, low: Array, high: Array, domain: Domain, count: int) -> Array:
-    """Uniform points in a box.
+    """Uniform points in a box; those outside of a ball are moved to its boundary.
 
     In a domain, every other point lies in a smaller box around its middle, of random size. In the
     cube for the whole space, every eighth point lies up to FAR times farther out."""
@@ -199,14 +199,14 @@ def _points(rng: np.random.Generator, low: Array, high: Array, domain: Domain, c
     middle = domain.middle(len(low))[:, None]
     closer = middle + (x[:, ::2] - middle) * rng.random(x[:, ::2].shape[1])
     x[:, ::2] = np.clip(closer, low[:, None], high[:, None])
-    return x
+    return InputSet(low, high, domain.ball(len(low))).moved_into(x)
 
 
 def _climb(
     goal: JacobianNorm,
     best: _Best,
     width: Array,
-    box: tuple[Array, Array] | None,
+    domain: InputSet | None,
     budget: Budget,
     rng: np.random.Generator,
     rounds: int,
@@ -227,8 +227,8 @@ def _climb(
         steps[:, :, :third] = uphill[:, :, None] * 0.5 ** np.arange(third)
         steps[:, :, -third:] *= rng.random((len(width), points.shape[1], third)) < 0.2
         tries = points[:, :, None] + step[:, :, None] * steps
-        if box is not None:
-            tries = np.clip(tries, box[0][:, None, None], box[1][:, None, None])
+        if domain is not None:
+            tries = domain.moved_into(tries.reshape(len(width), -1)).reshape(tries.shape)
         scores = goal.at(tries.reshape(len(width), -1)).reshape(tries.shape[1:])
         pick = scores.argmax(axis=1)
         better = scores[rows, pick] > values

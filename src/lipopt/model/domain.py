@@ -11,6 +11,8 @@ import numpy as np
 
 from ..errors import LipoptError, require_file
 from ..numerics.arrays import Array, as_array
+from .norms import Norm, NormName, find_norm
+from .round_ball import RoundBall
 
 LARGEST = 1e300  # of the inputs in a domain: from there on, activations count as being at infinity
 
@@ -52,6 +54,9 @@ class Box:
         """The bounds for a network with `size` inputs, flat."""
         return _flat(self.lower, size, "box"), _flat(self.upper, size, "box")
 
+    def ball(self, size: int) -> RoundBall | None:
+        return None
+
     def middle(self, size: int) -> Array:
         """The point in its middle, flat."""
         lower, upper = self.bounds(size)
@@ -67,29 +72,42 @@ class Box:
 
 @dataclass(frozen=True, eq=False)
 class Ball:
-    """The l_inf ball around a point: no input differs from it by more than the radius.
+    """The ball around a point: all inputs that differ from it by at most the radius, in a norm.
 
-    It is an l_inf ball whatever the norm of the constant. Its ends are rounded outward.
+    The norm of the ball need not be that of the constant. Ends and radii are rounded outward.
 
     Args:
         center: the point, in the network's input shape or flat.
-        radius: the largest difference in any input, >= 0.
+        radius: the largest norm of a difference, >= 0. In "linf" that is the largest difference in
+            any input.
         clip: the range (low, high) that every input stays in, such as (0, 1) for pixels.
+        norm: "linf", "l2" or "l1".
+        scale: how much of each input counts as 1, in the network's input shape or flat: the ball is
+            one in the norm of differences / scale. None for 1 in every input.
 
     Raises:
         LipoptError: the radius is not a finite number >= 0, the center is not finite or lies
-            outside the clip range, or the ball reaches beyond 1e300.
+            outside the clip range, the norm is unknown, the scale is not made of positive numbers,
+            or the ball reaches beyond 1e300.
 
     Example:
         >>> import lipopt
         >>> lower, upper = lipopt.Ball([0.0, 0.5], radius=0.25, clip=(0, 1)).bounds(2)
         >>> float(lower[0]), bool(lower[1] <= 0.25 and 0.75 <= upper[1])
         (0.0, True)
+        >>> sum_of_inputs = lipopt.load([[[1.0, 1.0]], [[1.0]]])  # an activation at y = x_0 + x_1
+        >>> box = lipopt.Ball([-0.6, 0.0], radius=0.5)  # y can be 0.4 there
+        >>> disc = lipopt.Ball([-0.6, 0.0], radius=0.5, norm="l2")  # and 0.11 here
+        >>> diamond = lipopt.Ball([-0.6, 0.0], radius=0.5, norm="l1")  # and here -0.1: it is off
+        >>> [round(lipopt.bound(sum_of_inputs, domain=b).upper, 3) for b in (box, disc, diamond)]
+        [2.0, 2.0, 0.0]
     """
 
     center: Any
     radius: float
     clip: tuple[float, float] | None = None
+    norm: NormName = "linf"
+    scale: Any = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "center", _finite(self.center, "the ball's center"))
@@ -97,16 +115,53 @@ class Ball:
         if radius.shape != () or radius.dtype.kind not in "fiu" or not 0 <= radius < np.inf:
             raise LipoptError(f"the radius must be a finite number >= 0, got {self.radius}")
         object.__setattr__(self, "radius", float(radius))
+        find_norm(self.norm)
+        if self.scale is not None:
+            object.__setattr__(self, "scale", check_scale(self.scale))
+            if self.center.size > 1 and self.scale.size > 1 and self.center.size != self.scale.size:
+                raise LipoptError(
+                    f"the center has {self.center.size} entries, the scale {self.scale.size}"
+                )
         if self.clip is not None:
             low, high = check_clip(self.clip)
             object.__setattr__(self, "clip", (low, high))
             if ((self.center < low) | (self.center > high)).any():
                 raise LipoptError(f"the ball's center lies outside the clip range [{low}, {high}]")
-        _check_reach(*self._ends(self.center), "ball")
+        _check_reach(*self.bounds(self._size), "ball")
+
+    @property
+    def _size(self) -> int:
+        """The number of inputs, as far as center and scale say."""
+        return max(self.center.size, 1 if self.scale is None else self.scale.size)
 
     def bounds(self, size: int) -> tuple[Array, Array]:
         """The bounds for a network with `size` inputs, flat, rounded outward."""
-        return self._ends(_flat(self.center, size, "center"))
+        center = _flat(self.center, size, "center")
+        if self.radius == 0:
+            lower = upper = center
+        else:
+            radii = self._radii(size)
+            with np.errstate(over="ignore"):  # what becomes infinite is clipped, or refused
+                lower = np.nextafter(center - radii, -np.inf)
+                upper = np.nextafter(center + radii, np.inf)
+        if self.clip is not None:
+            lower = np.maximum(lower, self.clip[0])
+            upper = np.minimum(upper, self.clip[1])
+        return lower, upper
+
+    def ball(self, size: int) -> RoundBall | None:
+        """What is round in it; None for an l_inf ball, which is a box, and for a point."""
+        norm = Norm(self.norm)
+        if norm is Norm.LINF or self.radius == 0:
+            return None
+        return RoundBall(norm, _flat(self.center, size, "center"), self._radii(size))
+
+    def _radii(self, size: int) -> Array:
+        """How far the ball reaches in each input, rounded up."""
+        if self.scale is None:
+            return np.full(size, self.radius)
+        with np.errstate(over="ignore"):
+            return np.nextafter(self.radius * _flat(self.scale, size, "scale"), np.inf)
 
     def middle(self, size: int) -> Array:
         """The center, flat."""
@@ -117,22 +172,12 @@ class Ball:
         return (self,)
 
     def describe(self) -> str:
-        words = f"l_inf ball of radius {self.radius:g}"
+        words = f"{Norm(self.norm).words} ball of radius {self.radius:g}"
+        if self.scale is not None:
+            words += " in the given units"
         if self.clip is None:
             return words
         return f"{words}, clipped to [{self.clip[0]:g}, {self.clip[1]:g}]"
-
-    def _ends(self, center: Array) -> tuple[Array, Array]:
-        if self.radius == 0:
-            lower = upper = center
-        else:
-            with np.errstate(over="ignore"):  # what becomes infinite is clipped, or refused
-                lower = np.nextafter(center - self.radius, -np.inf)
-                upper = np.nextafter(center + self.radius, np.inf)
-        if self.clip is not None:
-            lower = np.maximum(lower, self.clip[0])
-            upper = np.minimum(upper, self.clip[1])
-        return lower, upper
 
 
 @dataclass(frozen=True, eq=False)
@@ -166,6 +211,9 @@ class Boxes:
     def bounds(self, size: int) -> tuple[Array, Array]:
         raise _only_one_box("this", self)
 
+    def ball(self, size: int) -> RoundBall | None:
+        raise _only_one_box("this", self)
+
     def middle(self, size: int) -> Array:
         raise _only_one_box("this", self)
 
@@ -183,6 +231,9 @@ class Region(Protocol):
 
     def bounds(self, size: int) -> tuple[Array, Array]:
         """The smallest box around it, for a network with `size` inputs, rounded outward."""
+
+    def ball(self, size: int) -> RoundBall | None:
+        """The ball that the box has to be cut with, if it is round."""
 
     def middle(self, size: int) -> Array:
         """A point to look around in search of steep slopes."""
@@ -227,6 +278,14 @@ def check_clip(clip: Any) -> tuple[float, float]:
     if not low <= high:
         raise LipoptError(f"clip needs low <= high, got {clip}")
     return low, high
+
+
+def check_scale(scale: Any) -> Array:
+    """Units of the inputs: positive numbers."""
+    array = _finite(scale, "the scale")
+    if not (array > 0).all():
+        raise LipoptError("the scale must be positive: how much of each input counts as 1")
+    return array
 
 
 def _finite(values: Any, what: str) -> Array:

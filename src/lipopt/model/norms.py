@@ -47,9 +47,9 @@ class Norm(StrEnum):
         return self is Norm.LINF
 
     @property
-    def certifies_balls(self) -> bool:
-        """Whether its constant bounds what changes within a ball: balls are l_inf balls."""
-        return self is Norm.LINF
+    def words(self) -> str:
+        """Its name as people write it."""
+        return "l_inf" if self is Norm.LINF else str(self)
 
     @property
     def dual(self) -> Norm:

@@ -1,4 +1,4 @@
-"""Pre-activation intervals over a box: what local slope ranges come from.
+"""Pre-activation intervals over a box, or a ball: what local slope ranges come from.
 
 Two enclosures, intersected: interval propagation, and backward linear bounds (CROWN, DeepPoly),
 which push a linear function of a layer back to the input, replacing every activation by one of
@@ -8,6 +8,9 @@ product of absolute values, with the magnitude of each node taken from its inter
 Backward bounds are taken of every affine node that an activation reads and that reads more than
 the input alone, as spec/certificate.md has it: also before the first activation, where they are
 those of the product of the matrices.
+
+A ball that is no box is used where a bound is a linear function of the inputs: in the interval of an
+affine node that reads them, and in the last step of a backward bound (model/round_ball.py).
 """
 
 from __future__ import annotations
@@ -19,6 +22,7 @@ import numpy as np
 
 from ..model import activations
 from ..model.network import Activation, Affine, Input, Network, Node
+from ..model.round_ball import InputSet, RoundBall
 from ..numerics.arrays import Array
 from ..numerics.rounding import TINY, gamma, terms, times_up
 
@@ -35,10 +39,11 @@ def preactivation_intervals(
     network: Network,
     lower: Array,
     upper: Array,
+    ball: RoundBall | None = None,
     progress: Callable[[float], None] = lambda fraction: None,
     backward: bool = True,
 ) -> list[Interval]:
-    """An interval for the values of every node over the box [lower, upper].
+    """An interval for the values of every node over the box [lower, upper], cut with a ball.
 
     Without `backward` by interval propagation alone."""
     intervals: list[Interval] = []
@@ -47,11 +52,11 @@ def preactivation_intervals(
         if isinstance(node, Input):
             intervals.append((lower, upper))
         elif isinstance(node, Affine):
-            intervals.append(_affine_interval(node, intervals))
+            intervals.append(_affine_interval(node, intervals, ball))
             for k in network.consumers[i]:
                 reader = network.nodes[k]
                 if backward and isinstance(reader, Activation):
-                    intervals[i] = _tighten(network, i, reader, intervals, lines)
+                    intervals[i] = _tighten(network, i, reader, intervals, lines, ball)
         else:
             lo, hi = intervals[node.source]
             lines[i] = activations.linear_bounds(node.kind, lo, hi, node.parameters)
@@ -60,18 +65,35 @@ def preactivation_intervals(
     return intervals
 
 
-def _affine_interval(node: Affine, intervals: list[Interval]) -> Interval:
-    """The interval of an affine node, from those of its sources."""
+def _affine_interval(node: Affine, intervals: list[Interval], ball: RoundBall | None) -> Interval:
+    """The interval of an affine node, from those of its sources; in a ball, the better of two."""
+    lower, upper = _interval_of_sum(node, intervals, None)
+    if ball is None or 0 not in node.sources:
+        return lower, upper
+    least, most = _interval_of_sum(node, intervals, ball)
+    # Where something overflowed, an end is NaN and is ignored.
+    lower = np.fmax(lower, least)
+    upper = np.fmin(upper, most)
+    return np.minimum(lower, upper), np.maximum(lower, upper)
+
+
+def _interval_of_sum(node: Affine, intervals: list[Interval], ball: RoundBall | None) -> Interval:
+    """The sum of the sources' intervals times the weights; with a ball, inputs lie in that alone."""
     middle = node.bias.astype(np.float64)
     radius = np.zeros(node.size)
     size = np.abs(node.bias.astype(np.float64))
     count = 2
     for source, matrix in zip(node.sources, node.matrices, strict=True):
-        lo, hi = intervals[source]
-        center = lo / 2 + hi / 2
-        spread = np.nextafter(np.maximum(hi - center, center - lo), np.inf)
+        if source == 0 and ball is not None:
+            center = ball.center
+            own = ball.falls(matrix)
+        else:
+            lo, hi = intervals[source]
+            center = lo / 2 + hi / 2
+            spread = np.nextafter(np.maximum(hi - center, center - lo), np.inf)
+            own = times_up(matrix, spread)
         middle = middle + matrix @ center
-        radius = radius + times_up(matrix, spread)
+        radius = radius + own
         size = size + times_up(matrix, np.abs(center))
         count += terms(matrix) + 1
     error = gamma(count + 2) * (size + radius) * 1.01 + count * TINY
@@ -84,13 +106,15 @@ def _tighten(
     reader: Activation,
     intervals: list[Interval],
     lines: dict[int, Lines],
+    ball: RoundBall | None,
 ) -> Interval:
     """The interval of node i cut down by backward bounds.
 
     Only of the entries whose slope in `reader` is not known yet."""
     lo = intervals[i][0].copy()
     hi = intervals[i][1].copy()
-    if not reads_more_than_the_input(network, i):
+    is_cut = ball is not None and ball.is_cut_by(*intervals[0])
+    if not (is_cut or reads_more_than_the_input(network, i)):
         return lo, hi
     low, high = activations.slope_range(reader.kind, lo, hi, reader.parameters)
     rows = np.flatnonzero(low < high)
@@ -106,7 +130,7 @@ def _tighten(
         k = np.arange(count)
         start[k, part] = 1.0
         start[count + k, part] = -1.0
-        bound = backward_lower(network, i, start, intervals, lines)
+        bound = backward_lower(network, i, start, intervals, lines, ball)
         # Where something overflowed, a bound is NaN and is ignored.
         lo[part] = np.fmax(lo[part], bound[:count])
         hi[part] = np.fmin(hi[part], -bound[count:])
@@ -154,8 +178,9 @@ def backward_lower(
     start: Array,
     intervals: list[Interval],
     lines: dict[int, Lines],
+    ball: RoundBall | None = None,
 ) -> Array:
-    """Lower bounds on the rows of start @ (values of node i), over the box.
+    """Lower bounds on the rows of start @ (values of node i), over the box, cut with a ball.
 
     A coefficient that underflows is off by less than TINY, and multiplies a value of at most its
     magnitude."""
@@ -172,13 +197,9 @@ def backward_lower(
         elif isinstance(node, Activation):
             _through_activation(state, node, row, magnitude, error, lines[k])
     row = state.rows.get(0, np.zeros((len(start), network.input_size)))
-    lo, hi = intervals[0]
-    value = np.maximum(row, 0) @ lo + np.minimum(row, 0) @ hi
+    value = InputSet(*intervals[0], ball).least_values(row)
     constant = state.constant
     slack = state.slack
-    slack += (
-        gamma(network.input_size + 2) * (np.abs(row) @ magnitude[0]) + network.input_size * TINY
-    )
     # The sums of constants and slacks are rounded too, a few terms each.
     total = value + constant - slack
     return (

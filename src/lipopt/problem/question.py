@@ -17,6 +17,7 @@ from ..model import activations
 from ..model.domain import Domain
 from ..model.network import Activation, Network
 from ..model.norms import Norm, find_norm
+from ..model.round_ball import RoundBall
 from ..numerics.arrays import Array
 from .derivative import DerivativeProblem, derivative_problem
 from .intervals import Interval, preactivation_intervals
@@ -65,6 +66,12 @@ class Posed:
     refinement: Refinement | None = None  # how the intervals became what they are
 
     @property
+    def ball(self) -> RoundBall | None:
+        """The ball that the domain's box is cut with, if it is."""
+        domain = self.question.domain
+        return None if domain is None else domain.ball(self.network.input_size)
+
+    @property
     def parts(self) -> list[tuple[DerivativeProblem, DerivativeProblem]]:
         """The raw and the presolved problems whose bounds make the answer: the largest counts.
 
@@ -93,8 +100,10 @@ def pose(
     """The derivative problem of a question, with the intervals that its slopes come from."""
     intervals = None
     if question.domain is not None:
-        ends = question.domain.bounds(network.input_size)
-        intervals = preactivation_intervals(network, *ends, progress=progress)
+        size = network.input_size
+        ends = question.domain.bounds(size)
+        ball = question.domain.ball(size)
+        intervals = preactivation_intervals(network, *ends, ball, progress)
     ranges = slope_ranges(network, intervals)
     raw = derivative_problem(network, ranges, question.norm, question.rows)
     return Posed(network, question, intervals, raw, presolve(raw))

@@ -165,9 +165,7 @@ def _radius_section(network: Network, ball: Ball, question: dict[str, Any]) -> s
     seconds = question["time_limit"]
     limit = RADIUS_SECONDS if seconds is None else min(seconds, RADIUS_SECONDS)
     options = {**question, "samples": FEW, "time_limit": limit}
-    local = [
-        bound(network, domain=Ball(ball.center, radius, ball.clip), **options) for radius in radii
-    ]
+    local = [bound(network, domain=replace(ball, radius=radius), **options) for radius in radii]
     whole = bound(network, **options)
     chart = charts.curve(
         radii,

@@ -54,11 +54,10 @@ class Polytope:
         self._highs.addRows(len(rows), lower, upper, len(values), starts, columns, values)
         self.rows += len(rows)
 
-    def remove_rows(self, count: int) -> None:
-        """Take back the rows that were added last."""
-        last = np.arange(self.rows - count, self.rows, dtype=np.int32)
-        self._highs.deleteRows(count, last)
-        self.rows -= count
+    def remove_rows(self, rows: list[int]) -> None:
+        """Take back some rows; those after them move up."""
+        self._highs.deleteRows(len(rows), np.array(sorted(rows), dtype=np.int32))
+        self.rows -= len(rows)
 
     def has_points(self) -> bool:
         """Whether the solver finds a point, or does not say that there is none."""

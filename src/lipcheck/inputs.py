@@ -1,0 +1,84 @@
+"""Boxes of inputs and what balls leave of them: section 3 of spec/certificate.md, inputs in a ball."""
+
+from typing import NamedTuple
+
+from .exact import ONE, ZERO, Matrix, Vector, root_rounded_up, sum_of_squares
+
+
+class Bounds(NamedTuple):
+    """lower <= values <= upper, for every entry of a node, or every input of a box."""
+
+    lower: Vector
+    upper: Vector
+
+
+class Ball(NamedTuple):
+    """Section 1: all x with |(x - center) / radii| <= 1. An input whose radius is 0 is fixed."""
+
+    norm: str  # l2 or l1
+    center: Vector
+    radii: Vector
+
+    def is_within(self, box: Bounds) -> bool:
+        """Whether the box holds all of the ball."""
+        sides = zip(self.center, self.radii, *box, strict=True)
+        return all(low <= c - r and c + r <= high for c, r, low, high in sides)
+
+    def misses(self, box: Bounds) -> bool:
+        """Section 3, inputs in a ball: whether no point of the box is in the ball."""
+        total = ZERO
+        for c, r, low, high in zip(self.center, self.radii, *box, strict=True):
+            gap = max(low - c, c - high, ZERO)
+            if gap > r:
+                return True
+            if gap > 0 and self.norm == "l2":
+                total += (gap / r) ** 2
+            elif gap > 0:
+                total += gap / r
+        return total > ONE
+
+    def falls(self, rows: Matrix) -> Vector:
+        """How far rows times x can fall below rows times center, at most: the dual norm."""
+        falls = []
+        scaled = rows.scaled_by_sign(self.radii, self.radii)
+        for number in range(len(rows.rows)):
+            row = abs(scaled.chosen_rows([number]))
+            if self.norm == "l2":
+                falls.append(root_rounded_up(sum_of_squares(row)))
+            else:
+                falls.append(row.largest())
+        return falls
+
+
+def least_values(rows: Matrix, box: Bounds, ball: Ball | None) -> Vector:
+    """Section 3, inputs in a ball: the least value of every row times x, or less.
+
+    Inputs that the box holds back from the center on, where a row falls, are left to the box.
+    """
+    by_box = rows.minimum(*box)
+    if ball is None:
+        return by_box
+    held, free = _divided(rows, box, ball.center)
+    found = []
+    parts = (by_box, held.minimum(*box), free.times(ball.center), ball.falls(free))
+    for whole, at_ends, at_center, fall in zip(*parts, strict=True):
+        found.append(max(whole, at_ends + at_center - fall))
+    return found
+
+
+def _divided(rows: Matrix, box: Bounds, center: Vector) -> tuple[Matrix, Matrix]:
+    """The entries on which x could only fall across an end of the box that is no further than the
+    center; and the others."""
+    held_below = [low >= c for low, c in zip(box.lower, center, strict=True)]
+    held_above = [high <= c for high, c in zip(box.upper, center, strict=True)]
+    held = []
+    free = []
+    for row in rows.rows:
+        mine: dict[int, int] = {}
+        rest: dict[int, int] = {}
+        for j, value in row.items():
+            is_held = held_below[j] if value > 0 else held_above[j]
+            (mine if is_held else rest)[j] = value
+        held.append(mine)
+        free.append(rest)
+    return Matrix(held, rows.width, rows.exponent), Matrix(free, rows.width, rows.exponent)
