@@ -31,6 +31,10 @@ def as_data(claim: Claim) -> dict[str, Any]:
         lower = [str(low) for low in claim.box.lower]
         upper = [str(high) for high in claim.box.upper]
         domain = {"lower": lower, "upper": upper}
+    if claim.ball is not None:
+        center = [str(value) for value in claim.ball.center]
+        radii = [str(value) for value in claim.ball.radii]
+        domain["ball"] = {"norm": claim.ball.norm, "center": center, "radii": radii}
     outputs = []
     for row in claim.rows:
         outputs.append({index: str(weight) for index, weight in row.items()})
@@ -93,10 +97,9 @@ def _ball(ball: Ball, most: int | None) -> str:
     written = str if most is None else _rounded
     center = _join([written(value) for value in ball.center], ", ", most)
     radii = [written(value) for value in ball.radii]
+    size = f"radii {_join(radii, ', ', most)}"
     if len(set(radii)) == 1:
         size = f"radius {radii[0]}"
-    else:
-        size = f"radii {_join(radii, ', ', most)}"
     return f"the {NORMS[ball.norm]} ball of {size} around ({center})"
 
 

@@ -16,7 +16,7 @@ from lipcheck_files import FOLDER, network_of, pairs
 from lipcheck.__main__ import main
 from lipcheck.claim import Claim
 from lipcheck.exact import decimal
-from lipcheck.intervals import Bounds
+from lipcheck.inputs import Bounds
 from lipcheck.network import read_network
 from lipcheck.theorem import theorem
 from lipopt import Ball, bound, load
