@@ -14,7 +14,7 @@ def check(network: Network, data: bytes) -> Claim:
     version = lines.word("lipopt-certificate", ["1", "2"])
     claim, relaxations = read_claim(lines, network)
     if version == "1":
-        ranges = slope_ranges(network, claim.box, relaxations, claim.ball)
+        ranges = slope_ranges(claim.network, claim.box, relaxations, claim.ball)
         check_parts(lines, claim, whole_domain(claim, ranges))
     else:
         check_tree(lines, claim, relaxations)

@@ -6,6 +6,7 @@ from fractions import Fraction
 from .inputs import Ball, Bounds
 from .intervals import LineSlopes, Relaxations
 from .lines import Lines
+from .merging import read_merges
 from .network import Network
 from .verdicts import NETWORK_MISMATCH, require
 
@@ -14,7 +15,7 @@ from .verdicts import NETWORK_MISMATCH, require
 class Claim:
     """Section 1: the Lipschitz constant of W f over the domain is at most B."""
 
-    network: Network
+    network: Network  # with neurons merged
     norm: str
     rows: list[dict[int, Fraction]]  # of W
     box: Bounds | None  # None is the whole space
@@ -28,6 +29,7 @@ def read_claim(lines: Lines, network: Network) -> tuple[Claim, Relaxations]:
     digest = lines.text("network")
     reason = f"the certificate is for {digest}, the file is {network.sha256}"
     require(digest == network.sha256, reason, NETWORK_MISMATCH)
+    network = read_merges(lines, network)
     norm = lines.word("norm", ["linf", "l2", "l1"])
     rows = []
     for _ in range(lines.count("outputs")):

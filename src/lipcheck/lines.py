@@ -36,10 +36,14 @@ class Lines:
 
     def skip_comments(self) -> None:
         """Lines that are for people: printable, and without a meaning here."""
-        while self._lines[self.taken].startswith("comment "):
+        while self.starts_with("comment"):
             line = self._lines[self.taken]
             self.taken += 1
             self.require(line.isascii() and line.isprintable(), "a comment is printable ASCII")
+
+    def starts_with(self, keyword: str) -> bool:
+        """Whether the next line has this keyword."""
+        return self._lines[self.taken].startswith(f"{keyword} ")
 
     def text(self, keyword: str) -> str:
         """What follows the keyword on the next line. After the last line, that is an empty one."""

@@ -378,7 +378,7 @@ class _Inquiry:
         details = worst.details
         certificate = None
         if certify:
-            certificate = write_certificate(self.posed, answer.tasks, answer.bounds)
+            certificate = write_certificate(answer.posed, answer.tasks, answer.bounds)
             upper = certificate.bound
             details = {**details, "loss": certificate.loss}
         best = worst.best or self.best
@@ -398,17 +398,20 @@ class _Inquiry:
 
     def _answer(self, method: Method, budget: Budget, certify: bool) -> _Answer:
         """A method's bounds on all parts of the problem."""
-        parts = self.posed.parts
+        posed = self.posed
+        if getattr(method, "keeps_neurons", False):
+            posed = posed.unmerged()
+        parts = posed.parts
         if getattr(method, "takes_all_rows", False):
-            parts = [(self.posed.raw, self.posed.problem)]
+            parts = [(posed.raw, posed.problem)]
         known = self.pop_lower if len(parts) == 1 else 0.0
         tasks = []
         for raw, problem in parts:
-            task = Task(raw, problem, budget, pop_lower=known, posed=self.posed, best=self.best)
+            task = Task(raw, problem, budget, pop_lower=known, posed=posed, best=self.best)
             tasks.append(replace(task, keeps_proof=certify))
         bounds = [method(task) for task in tasks]
         check_bounds(method, bounds, self._least(bounds))
-        return _Answer(tasks, bounds)
+        return _Answer(posed, tasks, bounds)
 
     def _least(self, bounds: Sequence[UpperBound]) -> float:
         """What no bound can be below: the optimum of the derivative problem, but for methods that
@@ -451,6 +454,7 @@ class _Inquiry:
 class _Answer:
     """The tasks that a question was divided into, and a bound for each."""
 
+    posed: Posed
     tasks: Sequence[Task]
     bounds: Sequence[UpperBound]
 
@@ -463,14 +467,14 @@ class _Answer:
         bounds = []
         for found in self.bounds:
             bounds.append(replace(found, details={**found.details, **details}))
-        return _Answer(self.tasks, bounds)
+        return replace(self, bounds=bounds)
 
     def with_status(self, other: UpperBound) -> _Answer:
         """The same bounds, with the status of another one and the best point that it found."""
         bounds = []
         for found in self.bounds:
             bounds.append(replace(found, status=other.status, best=other.best))
-        return _Answer(self.tasks, bounds)
+        return replace(self, bounds=bounds)
 
 
 def _with_an_end(method: Method) -> Method:

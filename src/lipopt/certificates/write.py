@@ -18,6 +18,7 @@ from ..errors import LipoptError
 from ..methods.baselines import path_sum_bound, path_sum_rows
 from ..model import activations
 from ..model.domain import Domain
+from ..model.merging import Merged
 from ..model.network import Activation, Network, Source
 from ..model.round_ball import RoundBall
 from ..problem.intervals import Interval, reads_more_than_the_input
@@ -82,7 +83,8 @@ def certify(posed: Posed, tasks: Sequence[Task], bounds: Sequence[UpperBound]) -
     lines = [
         f"lipopt-certificate {version}",
         *_comments(network.source),
-        f"network {network.hash}",
+        f"network {posed.merged.original.hash}",
+        *_merge_lines(posed.merged),
         f"norm {question.norm}",
         f"outputs {question.rows.shape[0]}",
     ]
@@ -231,6 +233,16 @@ WRITERS: Mapping[type, Writer] = {
     Multipliers: _write_multipliers,
     ByInput: _write_by_input,
 }
+
+
+def _merge_lines(merged: Merged) -> list[str]:
+    """Which neurons the checker has to merge, as lipopt did."""
+    lines = []
+    for merge in merged.merges:
+        lines.append(f"merge {merge.node}")
+        lines.append(f"neurons {join([len(merge.neurons), *merge.neurons])}")
+        lines.append(f"into {join(merge.others)}")
+    return lines
 
 
 def _comments(source: Source | None) -> list[str]:

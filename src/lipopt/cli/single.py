@@ -94,7 +94,7 @@ def _print_info(posed: Posed, sizes: list[PatternSize], degree: int) -> None:
     from ..methods.lp.sparsity import paper_counts
     from ..show import tables
 
-    network = posed.network
+    network = posed.merged.original
     console = tables.console()
     console.print(tables.network_line(network), style="bold", highlight=False)
     for line in tables.source_lines(network):

@@ -68,6 +68,7 @@ class Product:
     """The product of layer norms."""
 
     name: ClassVar[str] = "product"
+    keeps_neurons: ClassVar[bool] = True  # merging makes fewer neurons, but more layers
 
     def __call__(self, task: Task) -> UpperBound:
         return UpperBound(product_bound(task.raw), proof=LayerNorms())

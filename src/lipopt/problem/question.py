@@ -1,6 +1,6 @@
 """The question, and what it becomes: which constant is asked for, posed as a derivative problem.
 
-network + Question -> pose() -> intervals, the problem as the network stands, the problem after presolve
+network + Question -> pose() -> merged neurons, intervals, the problem as the network stands, the problem after presolve
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import scipy.sparse as sp
 from ..errors import LipoptError
 from ..model import activations
 from ..model.domain import Domain
+from ..model.merging import Merged, merged
 from ..model.network import Activation, Network
 from ..model.norms import Norm, find_norm
 from ..model.round_ball import RoundBall
@@ -58,12 +59,17 @@ class Refinement:
 class Posed:
     """A question about a network, made ready for the methods."""
 
-    network: Network
+    merged: Merged  # the network that was asked about, and the one that takes its place
     question: Question
     intervals: list[Interval] | None  # the values of every node over the domain; None: all numbers
     raw: DerivativeProblem  # as the network stands, affine nodes included
     problem: DerivativeProblem  # after presolve
     refinement: Refinement | None = None  # how the intervals became what they are
+
+    @property
+    def network(self) -> Network:
+        """The network with its neurons merged: all that follows is about it."""
+        return self.merged.network
 
     @property
     def ball(self) -> RoundBall | None:
@@ -85,6 +91,12 @@ class Posed:
         """The raw and the presolved problem of every row."""
         return list(zip(split_rows(self.raw), split_rows(self.problem), strict=True))
 
+    def unmerged(self) -> Posed:
+        """The same question about the network as it was before its neurons were merged."""
+        if not self.merged.merges:
+            return self
+        return pose(self.merged.original, self.question, merging=False)
+
     def only(self, row: int) -> Posed:
         """The same for one row."""
         question = replace(self.question, rows=self.question.rows[[row], :])
@@ -96,8 +108,14 @@ def pose(
     network: Network,
     question: Question,
     progress: Callable[[float], None] = lambda fraction: None,
+    *,
+    merging: bool = True,
 ) -> Posed:
-    """The derivative problem of a question, with the intervals that its slopes come from."""
+    """The derivative problem of a question, with the intervals that its slopes come from.
+
+    Without `merging`, all neurons stay."""
+    smaller = merged(network) if merging else Merged(network, network)
+    network = smaller.network
     intervals = None
     if question.domain is not None:
         size = network.input_size
@@ -106,7 +124,7 @@ def pose(
         intervals = preactivation_intervals(network, *ends, ball, progress)
     ranges = slope_ranges(network, intervals)
     raw = derivative_problem(network, ranges, question.norm, question.rows)
-    return Posed(network, question, intervals, raw, presolve(raw))
+    return Posed(smaller, question, intervals, raw, presolve(raw))
 
 
 def slope_ranges(
