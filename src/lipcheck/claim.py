@@ -10,6 +10,8 @@ from .merging import read_merges
 from .network import Network
 from .verdicts import NETWORK_MISMATCH, require
 
+NORMS = ["linf", "l2", "l1"]  # of one output, from the largest constant to the smallest
+
 
 @dataclass(frozen=True)
 class Claim:
@@ -21,6 +23,12 @@ class Claim:
     box: Bounds | None  # None is the whole space
     bound: Fraction  # B
     ball: Ball | None = None  # that the box is cut with
+    through: str | None = None  # a norm in which the constant is not smaller
+
+    @property
+    def proved_norm(self) -> str:
+        """The norm in which the constant is shown to be at most B."""
+        return self.through or self.norm
 
 
 def read_claim(lines: Lines, network: Network) -> tuple[Claim, Relaxations]:
@@ -30,11 +38,16 @@ def read_claim(lines: Lines, network: Network) -> tuple[Claim, Relaxations]:
     reason = f"the certificate is for {digest}, the file is {network.sha256}"
     require(digest == network.sha256, reason, NETWORK_MISMATCH)
     network = read_merges(lines, network)
-    norm = lines.word("norm", ["linf", "l2", "l1"])
+    norm = lines.word("norm", NORMS)
+    through = None
+    if lines.starts_with("through"):
+        through = lines.word("through", NORMS[: NORMS.index(norm)])
     rows = []
     for _ in range(lines.count("outputs")):
         rows.append(lines.sparse_row(network.output_size))
     lines.require(len(rows) > 0, "there are no outputs")
+    fits = through is None or len(rows) == 1
+    lines.require(fits, "another norm is used, and there is more than one output")
     box = None
     ball = None
     relaxations: Relaxations = {}
@@ -47,7 +60,7 @@ def read_claim(lines: Lines, network: Network) -> tuple[Claim, Relaxations]:
         box = Bounds(lower, upper)
         relaxations = read_relaxations(lines, network)
     bound = lines.number("bound")
-    return Claim(network, norm, rows, box, bound, ball), relaxations
+    return Claim(network, norm, rows, box, bound, ball, through), relaxations
 
 
 def read_ball(lines: Lines, network: Network) -> Ball:

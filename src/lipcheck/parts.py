@@ -60,7 +60,7 @@ def check_parts(lines: Lines, claim: Claim, subject: Subject) -> None:
 
 def cases(claim: Claim, rows: Sequence[int], inputs: Sequence[int]) -> set[int]:
     """Section 2, parts: what the norm is a maximum over, inputs for l1 and rows otherwise."""
-    if claim.norm == "l1":
+    if claim.proved_norm == "l1":
         return set(inputs)
     return set(rows)
 
@@ -71,8 +71,8 @@ def proves_something(claim: Claim, rows: list[int], inputs: list[int]) -> bool:
         return False
     has_all_rows = len(rows) == len(claim.rows)
     has_all_inputs = len(inputs) == claim.network.input_size
-    enough_rows = has_all_rows or claim.norm == "linf"
-    enough_inputs = has_all_inputs or claim.norm == "l1"
+    enough_rows = has_all_rows or claim.proved_norm == "linf"
+    enough_inputs = has_all_inputs or claim.proved_norm == "l1"
     return enough_rows and enough_inputs
 
 
@@ -92,7 +92,7 @@ def bound_part(
     problem, slack = build_problem(subject.network, subject.ranges, W, inputs, kept)
     amounts = [("neurons that are not listed", slack)]
     splits = lines.count("splits")
-    term = Term(problem, claim.norm, splits == 0, subject.network, subject.ranges, W)
+    term = Term(problem, claim.proved_norm, splits == 0, subject.network, subject.ranges, W)
     rest = problem.C
     for _ in range(splits):
         functionals = [lines.sparse_row(rest.width) for _ in rows]

@@ -42,7 +42,10 @@ class Result:
 
             chosen: the method whose bound it is, where that was decided on the way: the one that
                 `auto` took, or "path-sum" where an SDP proved nothing smaller.
-            refused: (auto) the methods that did not take the problem, by name, and their reasons.
+            norm: (auto) the norm in which the bound was proved, if that is another one: for one
+                output, the constant in l2 is at most that in linf, and that in l1 at most both.
+            refused: (auto) the methods that did not take the problem or had to fall back on another
+                one, by name, and their reasons.
             primal: (sdp, lip-sdp) the value of the relaxation; the bound is at most a little more,
                 unless the search ended early.
             rank: (sdp, lip-sdp) the number of coordinates of the vectors at the end.

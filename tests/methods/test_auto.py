@@ -2,18 +2,28 @@
 
 import itertools
 import time
-from typing import Any
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, cast
 from unittest import mock
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
+from lipcheck_files import verdict
 from networks import random_network
 from strategies import SEEDS, Question, questions
 
 import lipopt
 from lipopt.methods.auto import MAX_GAP, ROUNDING_GAP
 from lipopt.methods.lp.method import LiPopt
+from lipopt.methods.sdp.dual import Dual
+from lipopt.model.norms import NormName
+from lipopt.numerics.arrays import Array
+from lipopt.problem.proofs import Multipliers, PathSums
+from lipopt.problem.task import Task, UpperBound
+from lipopt.readers.builder import Builder
 
 
 @settings(max_examples=12)
@@ -122,3 +132,66 @@ def test_a_device_that_is_not_there_is_an_error() -> None:
         lipopt.bound(
             [np.eye(3), np.array([[1.0, -1.0, 2.0]])], method=Auto(device="nowhere"), samples=10
         )
+
+
+def lattice() -> lipopt.Network:
+    """max(x, y) - min(x, -y), as lattice networks write it."""
+    b = Builder()
+    x = b.input((1, 2))
+    first = np.array([[1.0, -1.0], [-1.0, 1.0], [1.0, 1.0], [-1.0, -1.0]])
+    x = b.activation("first", b.linear("pairs", x, first, np.array([0.5, -0.5, 0, 0])), "relu")
+    last = np.array([[0.75, 0.25, 0.75, 0.25]])
+    return b.network(b.linear("sum", x, last, np.zeros(1)))
+
+
+@pytest.mark.parametrize(("norm", "larger"), [("l2", "linf"), ("l1", "linf"), ("l1", "l2")])
+def test_a_larger_norm_may_prove_less(
+    norm: NormName, larger: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """For one output, |g|_inf <= |g|_2 <= |g|_1: what holds in the larger norm is claimed, and verified."""
+
+    class Weak(lipopt.SDP):
+        """An SDP that finds nothing useful in the other norms."""
+
+        def __call__(self, task: Task) -> UpperBound:
+            found = super().__call__(task)
+            if task.problem.norm == larger:
+                return found
+            return replace(found, value=100.0, proof=PathSums())
+
+    monkeypatch.setattr("lipopt.methods.auto.SDP", Weak)
+    monkeypatch.setattr("lipopt.methods.auto.PathSum", Weak)
+    monkeypatch.setattr("lipopt.methods.auto.Product", Weak)
+    monkeypatch.setattr("lipopt.methods.auto.MAX_LP_TERMS", -1)
+    network = lattice()
+    network.save(tmp_path / "n.safetensors")
+    result = lipopt.bound(network, norm=norm, certify=True)
+    assert result.details["norm"] == larger
+    alone = lipopt.bound(network, norm=cast(NormName, larger), method="sdp", certify=True)
+    assert result.upper == alone.upper
+    assert result.certificate is not None
+    text = result.certificate.text
+    assert f"norm {norm}\nthrough {larger}\n" in text
+    code, claim = verdict((tmp_path / "n.safetensors").read_bytes(), text.encode())
+    assert code == 0
+    assert claim is not None
+    assert claim.norm == norm
+
+
+def test_larger_norms_are_not_used_for_several_outputs() -> None:
+    rng = np.random.default_rng(0)
+    network = lipopt.load([rng.normal(size=(4, 3)), rng.normal(size=(2, 4))])
+    assert "norm" not in lipopt.bound(network, norm="l2", output="all").details
+
+
+def test_an_sdp_that_falls_back_on_the_path_sum_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("lipopt.methods.sdp.dual.Dual.are_proved", _nothing_is_proved)
+    result = lipopt.bound(dense(), norm="l2")
+    assert result.details["chosen"] == "product"
+    assert "path-sum" in result.details["refused"]["sdp"]
+    alone = lipopt.bound(dense(), norm="l2", method="sdp")
+    assert alone.details["chosen"] == "path-sum"
+
+
+def _nothing_is_proved(dual: Dual, hints: Sequence[Multipliers]) -> Array:
+    return np.zeros(len(hints), bool)

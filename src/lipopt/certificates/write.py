@@ -7,7 +7,7 @@ It may exceed the method's bound by 1e-6 relative for LPs and 1e-4 for SDPs. No 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from itertools import chain
 from typing import Any, TypeAlias
@@ -28,6 +28,7 @@ from ..problem.proofs import (
     LayerNorms,
     MatrixNorm,
     Multipliers,
+    OtherNorm,
     PathSums,
     Proof,
     Relaxed,
@@ -63,6 +64,12 @@ class Case:
 
 def certify(posed: Posed, tasks: Sequence[Task], bounds: Sequence[UpperBound]) -> Certificate:
     """The certificate of an upper bound: a task and its bound for each row, or one for all rows."""
+    through = []
+    proof = bounds[0].proof
+    if isinstance(proof, OtherNorm):  # of one output
+        through = [f"through {proof.norm}"]
+        tasks = [tasks[0].in_norm(proof.norm)]
+        bounds = [replace(bounds[0], proof=proof.proof)]
     network = posed.network
     question = posed.question
     before = max(bound.value for bound in bounds)
@@ -86,6 +93,7 @@ def certify(posed: Posed, tasks: Sequence[Task], bounds: Sequence[UpperBound]) -
         f"network {posed.merged.original.hash}",
         *_merge_lines(posed.merged),
         f"norm {question.norm}",
+        *through,
         f"outputs {question.rows.shape[0]}",
     ]
     for k in range(question.rows.shape[0]):

@@ -5,6 +5,9 @@ asked, so that `auto` is never looser than it. The LP is better on sparse networ
 balls, where its polynomial is short. It is tried where it has something to gain, between the bound
 so far and the lower bound of the problem, that is worth its work.
 
+For one output, the constant in l2 is at most that in l_inf, and the one in l1 at most that in l2.
+So what is proved in such a norm counts too, where its lower bound says that it may be smaller.
+
 All limits are counts of operations: a slow machine finds the same bound as a fast one.
 """
 
@@ -14,6 +17,8 @@ from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
 from ..errors import LipoptError
+from ..lower.pop import pop_lower_bound
+from ..problem.proofs import OtherNorm
 from ..problem.task import Task, UpperBound
 from .baselines import PathSum, Product
 from .lp.method import LiPopt
@@ -51,7 +56,24 @@ class Auto:
             attempts.make(SDP(device=self.device))
         if not attempts.are_over(MAX_GAP) and _lp_may_win(attempts.task, path_sum):
             attempts.make(LiPopt(), work=LP_WORK)
+        if not attempts.are_over(MAX_GAP):
+            attempts.keep_better(self._in_larger_norm(attempts.task))
         return attempts.answer()
+
+    def _in_larger_norm(self, task: Task) -> UpperBound | None:
+        """What is proved of one output in the next larger norm, if that may be smaller."""
+        norm = task.problem.norm.next_larger
+        if norm is None or task.problem.outputs > 1:
+            return None
+        other = task.in_norm(norm)
+        lower = pop_lower_bound(other.problem, task.budget, task.best)
+        if lower >= task.upper:
+            return None
+        found = self(replace(other, pop_lower=lower))
+        if found.proof is None or isinstance(found.proof, OtherNorm):
+            return found
+        details = {**found.details, "norm": str(norm)}
+        return replace(found, proof=OtherNorm(norm, found.proof), details=details)
 
 
 @dataclass(eq=False)
@@ -72,13 +94,20 @@ class _Attempts:
             self.refused[method.name] = str(error)
             return
         self.was_cut_off |= found.status == "time limit"
+        source = found.details.get("chosen", method.name)
+        if source != method.name:
+            self.refused[method.name] = f"it found nothing smaller than '{source}'"
         self.task = replace(
             self.task,
             pop_lower=max(self.task.pop_lower, found.pop_lower or 0.0),
             upper=min(self.task.upper, found.value),
         )
-        if self.best is None or found.value < self.best.value:
-            self.best = replace(found, details={**found.details, "chosen": method.name})
+        self.keep_better(replace(found, details={**found.details, "chosen": source}))
+
+    def keep_better(self, found: UpperBound | None) -> None:
+        """Keep a bound if it is the smallest so far."""
+        if found is not None and (self.best is None or found.value < self.best.value):
+            self.best = found
 
     def are_over(self, gap: float) -> bool:
         """Whether both bounds are so close, or the time is up."""

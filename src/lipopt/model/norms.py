@@ -56,6 +56,13 @@ class Norm(StrEnum):
         """The norm of linear functions on the unit ball of this one."""
         return {Norm.LINF: Norm.L1, Norm.L2: Norm.L2, Norm.L1: Norm.LINF}[self]
 
+    @property
+    def next_larger(self) -> Norm | None:
+        """The norm in which the constant of one output is the next larger one, if there is one.
+
+        It is the dual norm of a gradient, and |g|_inf <= |g|_2 <= |g|_1."""
+        return {Norm.L1: Norm.L2, Norm.L2: Norm.LINF, Norm.LINF: None}[self]
+
     def best_direction(self, gradient: Array) -> Array:
         """The point of the unit ball where a linear function is largest, for each column."""
         if self is Norm.LINF:

@@ -12,6 +12,7 @@ from typing import TypeAlias
 
 import numpy as np
 
+from ..model.norms import Norm
 from ..numerics.arrays import Array
 from ..numerics.rounding import up
 from .derivative import DerivativeProblem
@@ -68,6 +69,14 @@ class ByInput:
     """A proof for each input on its own; path sums are the proof for the inputs without one."""
 
     proofs: Mapping[int, Multipliers | KrivineTerms]
+
+
+@dataclass(frozen=True, eq=False)
+class OtherNorm:
+    """A proof in another norm, in which the constant of one output is never smaller."""
+
+    norm: Norm
+    proof: Proof
 
 
 @dataclass(frozen=True, eq=False)
@@ -143,7 +152,9 @@ class Tree:
     root: Branching
 
 
-Proof: TypeAlias = PathSums | LayerNorms | MatrixNorm | KrivineTerms | Multipliers | ByInput | Tree
+Proof: TypeAlias = (
+    PathSums | LayerNorms | MatrixNorm | KrivineTerms | Multipliers | ByInput | Tree | OtherNorm
+)
 
 
 def best_by_input(proofs: Sequence[Multipliers]) -> dict[int, Multipliers]:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, TypeAlias
 
+from ..model.norms import Norm
 from ..numerics.arrays import Array
 from .derivative import DerivativeProblem
 from .proofs import Proof
@@ -90,6 +91,12 @@ class Task:
     @property
     def seconds_left(self) -> float:
         return self.budget.seconds_left
+
+    def in_norm(self, norm: Norm) -> Task:
+        """The same problem in another norm, of which nothing is known."""
+        raw = replace(self.raw, norm=norm)
+        problem = replace(self.problem, norm=norm)
+        return replace(self, raw=raw, problem=problem, pop_lower=0.0, memory=None)
 
 
 @dataclass(frozen=True, eq=False)

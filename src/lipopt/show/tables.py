@@ -54,12 +54,18 @@ def results_table(results: Sequence[Result], refused: Sequence[tuple[str, str]] 
         table.add_column(column, justify="right")
     table.add_column("status")
     for r in results:
-        chosen = f" ({r.details['chosen']})" if "chosen" in r.details else ""
+        chosen = f" ({_origin(r)})" if "chosen" in r.details else ""
         ratios = [_ratio(r.upper, r.lower), _ratio(r.upper, r.pop_lower)]
         table.add_row(r.method + chosen, number(r.upper), *ratios, f"{r.seconds:.2f}", r.status)
     for name, reason in refused:
         table.add_row(name, "-", "", "", "", printable(reason))
     return table
+
+
+def _origin(r: Result) -> str:
+    """The method, and the norm if it is another one, in which the bound was proved."""
+    method = str(r.details["chosen"])
+    return f"{method}, {r.details['norm']}" if "norm" in r.details else method
 
 
 def _ratio(upper: float, lower: float | None) -> str:
