@@ -214,6 +214,11 @@ def test_slopes_that_are_known_to_a_few_digits_only(directory):
     assert written(1109, "input skip", directory) == 0
 
 
+def test_products_of_norms_that_are_path_sums_up_to_rounding(directory):
+    """The rule `product` is for l2 alone."""
+    assert written(209, "sparse", directory) == 0
+
+
 def test_a_point(directory):
     """A ball of radius 0: slopes of a smooth activation are known exactly to the checker, to lipopt up to rounding."""
     network = make_network("wide", "hard_swish", 584)

@@ -20,6 +20,7 @@ from ..model import activations
 from ..model.domain import Domain
 from ..model.merging import Merged
 from ..model.network import Activation, Network, Source
+from ..model.norms import Norm
 from ..model.round_ball import RoundBall
 from ..problem.intervals import Interval, reads_more_than_the_input
 from ..problem.proofs import (
@@ -192,8 +193,8 @@ def _write_multipliers(case: Case, proof: Multipliers) -> Iterator[Part]:
 
 
 def _write_layer_norms(case: Case, proof: LayerNorms) -> Iterator[Part]:
-    """The path sum is never above the product of norms, but in l2."""
-    if _path_sum_suffices(case):
+    """The path sum is never above the product of norms, up to rounding, but in l2."""
+    if case.task.problem.norm is not Norm.L2 or _path_sum_suffices(case):
         yield _path_sum_part(case)
         return
     head, slack = _all_inputs(case)
