@@ -21,7 +21,7 @@ from lipopt.methods.branch import Branch
 from lipopt.methods.registry import find_method
 from lipopt.model.activations import KINDS
 from lipopt.model.network import Affine, Network
-from lipopt.problem.proofs import Proof, Tree
+from lipopt.problem.proofs import OtherNorm, Proof, Tree
 from lipopt.problem.question import Question as Asked
 from lipopt.problem.question import pose
 from lipopt.problem.task import Task
@@ -72,6 +72,10 @@ def pairs_respect(question: Question, claim) -> None:
     )
     x = rng.uniform(low, high, (200, size))
     y = np.clip(x + 1e-3 * rng.standard_normal(x.shape) * (high - low), low, high)
+    if claim.ball is not None:
+        inside = is_inside(claim.ball, x) & is_inside(claim.ball, y)
+        x = x[inside]
+        y = y[inside]
     W = np.array(
         [[float(row.get(i, 0)) for i in range(question.network.output_size)] for row in claim.rows]
     )
@@ -80,6 +84,14 @@ def pairs_respect(question: Question, claim) -> None:
     assert (
         change <= float(claim.bound) * np.linalg.norm(x - y, order, axis=1) * (1 + 1e-6) + 1e-12
     ).all()
+
+
+def is_inside(ball, x):
+    """Which rows of x are in a ball of the checker."""
+    center = np.array([float(value) for value in ball.center])
+    radii = np.array([float(value) for value in ball.radii])
+    lengths = np.linalg.norm((x - center) / radii, {"l2": 2, "l1": 1}[ball.norm], axis=1)
+    return lengths <= 1
 
 
 @pytest.mark.parametrize("kind", sorted(KINDS))
@@ -347,7 +359,8 @@ def test_an_output_that_does_not_depend_on_the_input(directory):
 
 
 def test_every_kind_of_proof_has_a_writer():
-    assert {*WRITERS, Tree} == set(get_args(Proof))  # a tree is not a part, but a whole certificate
+    # A tree is not a part, but a whole certificate. A proof in another norm is written as one there.
+    assert {*WRITERS, Tree, OtherNorm} == set(get_args(Proof))
 
 
 def verified_branch(network: Network, cells: int, **question: Any) -> None:

@@ -52,10 +52,12 @@ def test_the_gradient_at_the_point_has_that_norm(question: Question) -> None:
 
 
 def test_a_kink_is_not_a_gradient() -> None:
-    """relu(x) - relu(-x) = x has slope 1 everywhere, though at 0 a chain rule with slope 1 for both says 2."""
-    w = [np.array([[1.0], [-1.0]]), np.array([[1.0, -1.0]])]
-    r = lipopt.lower_bound(lipopt.load(w), domain=lipopt.Ball([0.0], 0.0))
-    assert r.lower <= 1
+    """relu(x) - relu(-x) = x has slope 1 everywhere, though at 0 a chain rule with slope 1 for both says 2.
+
+    A tiny weight of another input keeps the two neurons from being one."""
+    w = [np.array([[1.0, 0.0], [-1.0, 1e-12]]), np.array([[1.0, -1.0]])]
+    r = lipopt.lower_bound(lipopt.load(w), domain=lipopt.Ball([0.0, 0.0], 0.0))
+    assert r.lower <= 1 + 1e-12
     assert r.pop_lower == pytest.approx(2)
 
 

@@ -162,7 +162,7 @@ def test_a_larger_norm_may_prove_less(
     monkeypatch.setattr("lipopt.methods.auto.SDP", Weak)
     monkeypatch.setattr("lipopt.methods.auto.PathSum", Weak)
     monkeypatch.setattr("lipopt.methods.auto.Product", Weak)
-    monkeypatch.setattr("lipopt.methods.auto.MAX_LP_TERMS", -1)
+    monkeypatch.setattr("lipopt.methods.auto.FIRST_WORK", -1.0)
     network = lattice()
     network.save(tmp_path / "n.safetensors")
     result = lipopt.bound(network, norm=norm, certify=True)

@@ -137,7 +137,7 @@ def test_overflow_is_refused():
     with pytest.raises(LipoptError, match="rescale"):
         norm_gradient(
             replace(
-                problem_of([np.full((2, 2), 1e200), np.ones((1, 2))]),
+                problem_of([np.array([[1e200, 1e200], [1e200, -1e200]]), np.ones((1, 2))]),
                 objective={1: np.full((1, 2), 1e200)},
             )
         )
