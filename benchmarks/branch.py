@@ -2,7 +2,7 @@
 
     python benchmarks/branch.py                     all tables, about 15 minutes
     python benchmarks/branch.py --quick             less of each, within a minute
-    python benchmarks/branch.py --table sizes       one of: rivals, sizes, others
+    python benchmarks/branch.py --table sizes       one of: rivals, sizes, others, hard
     python benchmarks/branch.py --model MODEL.onnx [--center FILE] [--output 0] [--radius .01] [--jobs 2]
 
 The question is the local Lipschitz constant in the l_inf norm of a random ReLU network in an l_inf
@@ -47,6 +47,13 @@ GAP = 0.01
 AGREEMENT = 1e-5  # relative: HiGHS works up to a tolerance, and boxes are not rounded outward
 NETWORKS = [(5, 10, 1), (5, 10, 10, 1), (10, 20, 20, 1), (5, 10, 10, 10, 10, 1)]
 SMOOTH = ("tanh", "sigmoid")
+HARD = [
+    ((10, 20, 20, 1), "relu", 1.0),
+    ((10, 20, 20, 1), "relu", 3.0),
+    ((5, 10, 10, 10, 10, 1), "relu", 3.0),
+    ((10, 20, 20, 1), "tanh", 0.1),
+]
+COLUMNS = ("network", "norm", "radius", "lower", "upper", "cells", "branch, s")
 RADII = (0.1, 0.3, 1.0, 3.0)
 SEEDS = (0, 1, 2)
 WIDTHS = (5, 10, 20, 40, 80)
@@ -299,7 +306,7 @@ def compare_sizes(widths: Sequence[int], limit: float) -> None:
 
 def ask_others(radii: Sequence[float], limit: float) -> None:
     """Smooth activations, a convolution, other norms: branch and bound alone."""
-    head("network", "norm", "radius", "lower", "upper", "cells", "branch, s")
+    head(*COLUMNS)
     for sizes in NETWORKS[-2:]:
         for radius in radii:
             question = Question.about(sizes, radius, 0)
@@ -313,6 +320,14 @@ def ask_others(radii: Sequence[float], limit: float) -> None:
     for radius in radii:
         center = np.random.default_rng(0).standard_normal(convolution.input_size)
         show_other("convolution, 12 inputs", convolution, lipopt.Ball(center, radius), limit)
+
+
+def ask_hard(limit: float) -> None:
+    """Questions whose gap does not close in seconds: branch and bound alone."""
+    head(*COLUMNS)
+    for sizes, kind, radius in HARD:
+        question = Question.about(sizes, radius, 0)
+        show_other(f"{name_of(sizes)}, {kind}", question.network(kind), question.ball, limit)
 
 
 def show_other(
@@ -376,7 +391,9 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--quick", action="store_true", help="fewer questions, a limit of 1 s")
-    parser.add_argument("--table", choices=["rivals", "sizes", "others"], help="one of them only")
+    parser.add_argument(
+        "--table", choices=["rivals", "sizes", "others", "hard"], help="one of them only"
+    )
     parser.add_argument("--limit", type=float, help="seconds for each answer; 5 if not given")
     parser.add_argument("--model", help="a network from a file, instead of the tables")
     parser.add_argument("--center", help="of the ball: .npy, .csv or .txt; 0 if not given")
@@ -398,6 +415,8 @@ def main() -> None:
         compare_sizes(WIDTHS[:3] if options.quick else WIDTHS, limit)
     if options.table in (None, "others"):
         ask_others((0.1,) if options.quick else (0.1, 1.0), limit)
+    if options.table in (None, "hard"):
+        ask_hard(limit)
 
 
 if __name__ == "__main__":

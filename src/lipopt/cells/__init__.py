@@ -8,5 +8,6 @@ programs.py     the linear programs that find the best lines
 ascent.py       steps towards the best lines, for many neurons at once
 slope_bound.py  the bound of a cell: interval arithmetic on its derivative
 examine.py      all of these together, for one cell
+regions.py      uphill from linear region to linear region: slopes that are attained
 refine.py       better intervals over the whole domain, for every method
 """

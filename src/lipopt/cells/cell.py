@@ -50,8 +50,10 @@ class Cell:
     is_open: Array  # the neurons that are not known to be linear
     constraints: tuple[Constraint, ...]
     points: Points
-    is_refined: bool  # whether linear programs were solved for it
+    is_refined: bool  # whether better intervals are looked for with more than the usual lines
     ball: RoundBall | None = None  # that the box is cut with
+    # So many neurons have nothing new since linear programs were solved for them.
+    unchanged: int = 0
 
     @property
     def inputs(self) -> InputSet:
@@ -76,6 +78,7 @@ class Cell:
             high=high,
             constraints=(*self.constraints, constraint),
             points=self.points.only(inside),
+            unchanged=min(self.unchanged, split.neuron),
         )
 
     def _cut_box(self, split: InputSplit, sign: int) -> Cell:
@@ -86,7 +89,8 @@ class Cell:
         else:
             upper[split.place] = split.value
         inside = sign * (self.points.x[split.place] - split.value) >= 0
-        return replace(self, lower=lower, upper=upper, points=self.points.only(inside))
+        points = self.points.only(inside)
+        return replace(self, lower=lower, upper=upper, points=points, unchanged=0)
 
     def holds(self, points: Points) -> Array:
         """Which points lie in the cell."""

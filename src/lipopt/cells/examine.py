@@ -19,16 +19,13 @@ from ..numerics.arrays import Array
 from ..problem.derivative import DerivativeProblem
 from ..problem.proofs import Cuts
 from ..solvers.polytope import Minimum
-from .cell import Cell, Points
-from .programs import Programs, deepest_point
+from .cell import Cell
+from .points import candidates, with_found
+from .programs import Programs, interior_point
 from .reduced import Reduced
 from .slope_bound import derivative_problem, slope_bound
 from .walk import Walk
 
-MAX_POINTS = 256  # that a cell keeps, if its points and the neurons there take no more than
-POINT_ENTRIES = 20_000  # numbers; with larger networks, fewer
-FEWEST_POINTS = 16
-INWARD = 0.1  # how far a point is moved towards the middle of its cell, relative
 GAIN = 0.1  # how much of a slope's range a linear program must be able to take away, relative
 
 
@@ -60,18 +57,21 @@ def examine(
 ) -> Examined:
     """Walk through a cell. No linear program is solved after the deadline."""
     walk = Walk.start(reduced, cell)
-    programs = Programs(walk, deadline) if effort is Effort.PROGRAMS else None
     if cell.inputs.is_empty:
         return _empty(walk)
     is_bounded = cell.inputs.is_bounded
+    has_programs = is_bounded and effort is Effort.PROGRAMS
+    programs = Programs(walk, deadline) if has_programs else None
     while walk.position < len(reduced.groups) and not walk.is_empty:
         walk.write_forms()
-        if is_bounded:
+        is_new = walk.group.stop > cell.unchanged
+        if is_bounded and is_new:
             _usual_cuts(walk)
             if effort is Effort.ASCENT:
                 _ascent_cuts(walk)
-            if programs is not None:
-                _constrain(walk, programs)
+        if programs is not None:
+            _constrain(walk, programs, is_new)
+            if is_new:
                 _solve(walk, programs)
         if walk.is_empty:
             break
@@ -84,8 +84,8 @@ def examine(
     bound = slope_bound(walk, norm)
     found = [] if programs is None else programs.points
     if is_bounded and not walk.is_open.any():
-        found = found + deepest_point(walk)
-    points = _points(reduced, cell, found)
+        found = found + interior_point(walk)
+    points = with_found(reduced, cell, found)
     after = replace(
         cell,
         low=walk.low,
@@ -93,6 +93,7 @@ def examine(
         is_open=walk.is_open,
         points=points,
         is_refined=cell.is_refined or effort is not Effort.USUAL,
+        unchanged=reduced.neurons if has_programs else 0,
     )
     fixed = np.flatnonzero(cell.is_open & ~walk.is_open)
     return Examined(
@@ -104,7 +105,7 @@ def examine(
         walk.slopes,
         tuple(walk.cuts),
         fixed,
-        _candidates(points),
+        candidates(points),
     )
 
 
@@ -143,8 +144,8 @@ def _ascent_cuts(walk: Walk) -> None:
         walk.keep(walk.bound(neurons, sign, weights, walk.better_mixes(neurons, sign, weights)))
 
 
-def _constrain(walk: Walk, programs: Programs) -> None:
-    """Add the constraints on neurons of this group.
+def _constrain(walk: Walk, programs: Programs, is_new: bool) -> None:
+    """Add the constraints on neurons of this group, and look what is new of them.
 
     If no point of the cell is known it may be empty. Where the constraints leave nothing, each is
     compared with the largest value that its neuron can have under those before it."""
@@ -155,7 +156,7 @@ def _constrain(walk: Walk, programs: Programs) -> None:
             own.append((place, constraint))
     for place, constraint in own:
         programs.add_constraint(place, constraint)
-    if not own or walk.cell.points.count > 0 or programs.find_points():
+    if not own or not is_new or walk.cell.points.count > 0 or programs.find_points():
         return
     programs.remove_constraints([place for place, _ in own])
     for place, constraint in own:
@@ -168,17 +169,31 @@ def _constrain(walk: Walk, programs: Programs) -> None:
 
 
 def _solve(walk: Walk, programs: Programs) -> None:
-    """Linear programs for the neurons of this group where they can change the slope's range."""
+    """Linear programs for the neurons of this group where they can change the slope's range.
+
+    What is attained where one program ends cannot be excluded by another."""
+    group = walk.group
+    known = walk.cell.points.y[group]
+    least = known.min(axis=1, initial=np.inf)
+    most = known.max(axis=1, initial=-np.inf)
     for sign in (1.0, -1.0):
         if walk.is_empty:
             return
-        neurons = []
+        neurons: list[int] = []
         minima = []
-        for neuron in _promising(walk, sign):
-            minimum = programs.minimize(int(neuron), sign)
+        width = _width(walk, walk.low[group], walk.high[group])
+        left = _promising(walk, sign, width, least, most)
+        while len(left):
+            neuron = int(left[0])
+            minimum = programs.minimize(neuron, sign)
             if minimum is not None:
-                neurons.append(int(neuron))
+                neurons.append(neuron)
                 minima.append(minimum)
+                y = programs.inputs_at(minimum, group)
+                least = np.minimum(least, y)
+                most = np.maximum(most, y)
+            still = _promising(walk, sign, width, least, most)
+            left = still[still > neuron]
         if minima:
             _cut(walk, programs, neurons, minima, sign)
 
@@ -191,51 +206,22 @@ def _cut(
     walk.keep(walk.bound(np.array(neurons), sign, weights, programs.mixes(minima)))
 
 
-def _promising(walk: Walk, sign: float) -> Array:
-    """The undecided neurons whose slope range could shrink if this end of the interval is cut."""
+def _promising(walk: Walk, sign: float, width: Array, least: Array, most: Array) -> Array:
+    """The neurons whose slope range, of this width, could shrink if this end of the interval is cut.
+
+    Nothing is cut between the least and the most that is attained."""
     group = walk.group
     low = walk.low[group]
     high = walk.high[group]
-    slopes = walk.reduced.slope_range(group, low, high)
-    width = slopes[1] - slopes[0]
-    if walk.cell.points.count == 0:
-        return group.start + np.flatnonzero(width > 0)
-    attained = walk.cell.points.y[group]
     if sign > 0:
-        low = np.maximum(low, np.minimum(attained.min(axis=1), high))
+        low = np.maximum(low, np.minimum(least, high))
     else:
-        high = np.minimum(high, np.maximum(attained.max(axis=1), low))
-    best = walk.reduced.slope_range(group, low, high)
-    possible = width - (best[1] - best[0])
+        high = np.minimum(high, np.maximum(most, low))
+    possible = width - _width(walk, low, high)
     return group.start + np.flatnonzero(possible > GAIN * width)
 
 
-def _candidates(points: Points) -> Array:
-    """Points inside of the cell, if it is convex, (inputs, points).
-
-    Linear programs end at its corners, where neurons are at their kinks and nothing is differentiable.
-    So every point is moved towards the mean of all; the newest one is tried as it is, too."""
-    if points.count == 0:
-        return points.x
-    middle = points.x.mean(axis=1, keepdims=True)
-    moved = points.x + INWARD * (middle - points.x)
-    return np.concatenate([points.x[:, -1:], middle, moved], axis=1)
-
-
-def _points(reduced: Reduced, cell: Cell, found: list[Array]) -> Points:
-    """The points that are known to lie in the cell, the newest last."""
-    if not found:
-        return cell.points
-    x = cell.inputs.moved_into(np.array(found).T)
-    new = Points(x, reduced.inputs_of_neurons(x))
-    new = new.only(cell.holds(new))
-    most = most_points(reduced)
-    return Points(
-        np.concatenate([cell.points.x, new.x], axis=1)[:, -most:],
-        np.concatenate([cell.points.y, new.y], axis=1)[:, -most:],
-    )
-
-
-def most_points(reduced: Reduced) -> int:
-    """How many points a cell keeps."""
-    return min(MAX_POINTS, max(FEWEST_POINTS, POINT_ENTRIES // reduced.width))
+def _width(walk: Walk, low: Array, high: Array) -> Array:
+    """The widths of the slope ranges of this group on intervals."""
+    lower, upper = walk.reduced.slope_range(walk.group, low, high)
+    return upper - lower

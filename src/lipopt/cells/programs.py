@@ -15,7 +15,7 @@ import time
 
 import numpy as np
 
-from ..model.round_ball import RoundBall
+from ..model.round_ball import InputSet, RoundBall
 from ..numerics.arrays import Array
 from ..solvers.polytope import Minimum, Polytope
 from .cell import Constraint
@@ -25,6 +25,7 @@ from .walk import Walk
 TANGENTS = 4  # to a ball, for one linear program at most
 MANY_TANGENTS = 40  # where the question is whether there is a point at all
 HALVINGS = 40  # of the way from one point to another, at most
+LEAST_DISTANCE = 1e-9  # from the boundary, relative to the box: what is closer is not inside
 
 
 class Programs:
@@ -107,6 +108,11 @@ class Programs:
             found = self.polytope.minimize(cost)
         return found
 
+    def inputs_at(self, minimum: Minimum, group: slice) -> Array:
+        """The inputs of the neurons of a group where a minimum was found."""
+        forms = self.walk.forms.rows[group]
+        return forms[:, self.columns] @ minimum.point + forms[:, -1]
+
     def weights(self, minima: list[Minimum]) -> Array:
         """The weights of the cell's constraints, (minima, constraints)."""
         found = np.zeros((len(minima), len(self.walk.cell.constraints)))
@@ -170,38 +176,45 @@ def _is_inside(ball: RoundBall, point: Array) -> bool:
     return bool(ball.distances(point[:, None])[0] <= 1)
 
 
-def deepest_point(walk: Walk) -> list[Array]:
-    """A point as far as can be from the boundary of a cell in which all neurons are linear.
+def deepest_point(inputs: InputSet, rows: Array, ends: Array) -> Array | None:
+    """The input that is farthest inside of rows x >= ends; None if there is no such input.
 
-    The distance, relative to the widths of the box, is one more variable. If the cell has an
-    interior, the network is differentiable there, and its slope is the bound of the cell."""
-    cell = walk.cell
-    inputs = walk.reduced.inputs
-    width = cell.upper - cell.lower
-    polytope = Polytope(np.append(cell.lower, 0.0), np.append(cell.upper, 1.0))
-    inside = np.concatenate([np.eye(inputs), -np.eye(inputs)])
-    rows = [np.concatenate([inside, -np.tile(width, 2)[:, None]], axis=1)]
-    ends = [np.concatenate([cell.lower, -cell.upper])]
-    for constraint in cell.constraints:
-        form = constraint.sign * walk.forms.rows[constraint.neuron]
-        distance = np.abs(form[:inputs]) @ width
-        rows.append(np.append(form[:inputs], -distance)[None])
-        ends.append(np.array([constraint.sign * constraint.value - form[-1]]))
-    lower = np.concatenate(ends)
-    polytope.add_rows(np.concatenate(rows), lower, np.full(len(lower), np.inf))
-    cost = np.zeros(inputs + 1)
+    The distance, relative to the widths of the box, is one more variable. In a ball that is no box,
+    a point on the way from there to some point of the ball."""
+    width = inputs.upper - inputs.lower
+    polytope = Polytope(np.append(inputs.lower, 0.0), np.append(inputs.upper, 1.0))
+    distances = np.abs(rows) @ width
+    whole = np.concatenate([rows, -distances[:, None]], axis=1)
+    polytope.add_rows(whole, ends, np.full(len(ends), np.inf))
+    cost = np.zeros(len(width) + 1)
     cost[-1] = -1.0
     found = polytope.minimize(cost)
-    if found is None:
-        return []
-    deepest = found.point[:inputs]
-    if cell.ball is None or _is_inside(cell.ball, deepest):
-        return [deepest]
-    nearest = _nearest(polytope, cell.ball)
+    if found is None or found.point[-1] < LEAST_DISTANCE:
+        return None
+    deepest = found.point[:-1]
+    if inputs.ball is None or _is_inside(inputs.ball, deepest):
+        return deepest
+    nearest = _nearest(polytope, inputs.ball)
     if nearest is None:
-        return []
-    # All points between the two are inside of the cell, but for the ball.
+        return None
+    # All points between the two are inside, but for the ball.
     shares = 0.5 ** np.arange(1, HALVINGS)
     between = nearest[:, None] + shares * (deepest - nearest)[:, None]
-    is_inside = cell.ball.distances(between) <= 1
-    return list(between[:, is_inside].T[:1])
+    is_inside = inputs.ball.distances(between) <= 1
+    return between[:, is_inside][:, 0] if is_inside.any() else None
+
+
+def interior_point(walk: Walk) -> list[Array]:
+    """A point inside of a cell in which all neurons are linear, if it has an interior.
+
+    The network is differentiable there, and its slope is the bound of the cell."""
+    cell = walk.cell
+    inputs = walk.reduced.inputs
+    rows = np.zeros((len(cell.constraints), inputs))
+    ends = np.zeros(len(cell.constraints))
+    for k, constraint in enumerate(cell.constraints):
+        form = constraint.sign * walk.forms.rows[constraint.neuron]
+        rows[k] = form[:inputs]
+        ends[k] = constraint.sign * constraint.value - form[-1]
+    found = deepest_point(cell.inputs, rows, ends)
+    return [] if found is None else [found]

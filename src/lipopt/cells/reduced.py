@@ -125,6 +125,30 @@ class Reduced:
         found = [np.broadcast_to(point, size) for point in points]
         return np.array(found).reshape(len(found), size)
 
+    def linear_pieces(self) -> tuple[Array, Array, Array]:
+        """The ends, slopes and offsets of the pieces of all neurons, which are piecewise linear.
+
+        (pieces + 1, neurons) and twice (pieces, neurons). Neurons with fewer pieces than others have
+        empty ones, at infinity."""
+        breaks = [self.break_points(group) for group in self.groups]
+        most = max((len(points) for points in breaks), default=0)
+        ends = np.full((most + 2, self.neurons), np.inf)
+        slopes = np.zeros((most + 1, self.neurons))
+        offsets = np.zeros((most + 1, self.neurons))
+        ends[0] = -np.inf
+        for group, points in zip(self.groups, breaks, strict=True):
+            count = len(points)
+            kind, parameters = self._activation(group)
+            inside = np.zeros((count + 1, points.shape[1]))
+            if count:
+                middle = (points[:-1] + points[1:]) / 2
+                inside = np.concatenate([points[:1] - 1.0, middle, points[-1:] + 1.0])
+            ends[1 : count + 1, group] = points
+            own = activations.slope(kind, inside, parameters)
+            slopes[: count + 1, group] = own
+            offsets[: count + 1, group] = activations.value(kind, inside, parameters) - own * inside
+        return ends, slopes, offsets
+
     def _activation(self, group: slice) -> tuple[str, Parameters]:
         """The kind of a group's activation, and its parameters for these neurons."""
         node = self.network.nodes[self.nodes[group.start]]

@@ -1,8 +1,9 @@
-"""One step of the search: a cell in, its examined parts out. It depends on nothing else, so that it can run anywhere."""
+"""One step of the search: some cells in, their examined parts out. It depends on nothing else, so that it can run anywhere."""
 
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from ...cells.cell import Cell
@@ -57,37 +58,48 @@ class Expander:
     root: Cell
     deadline: float | None  # on the clock of time.monotonic
 
-    def __call__(self, outcome: Outcome, target: float) -> list[Outcome] | None:
-        """The parts of a cell; None if there is no time left.
+    def __call__(self, outcomes: Sequence[Outcome], target: float) -> list[list[Outcome] | None]:
+        """The parts of every cell; None for those that there is no time left for.
 
         Bounds of at most `target` are good enough."""
-        if self.deadline is not None and time.monotonic() > self.deadline:
-            return None
-        cell = outcome.cell
-        assert cell is not None
-        if outcome.split is None:
-            return [self.examine(cell, target, is_refined=True)]
-        parts = []
-        for sign in (-1, 1):
-            child = cell.child(outcome.split, sign)
-            parts.append(self.examine(child, target, is_refined=cell.is_refined))
-        return parts
+        divided = []
+        for outcome in outcomes:
+            divided.append(None if self._is_late() else _parts(outcome))
+        cells = [cell for parts in divided if parts is not None for cell in parts]
+        found = iter(self.examine(cells, target))
+        return [None if parts is None else [next(found) for _ in parts] for parts in divided]
 
-    def examine(self, cell: Cell, target: float, is_refined: bool) -> Outcome:
-        """Examine a cell, and choose what to do next with it."""
+    def examine(self, cells: Sequence[Cell], target: float) -> list[Outcome]:
+        """Examine cells, and choose what to do next with them."""
+        examined = [self._examine(cell) for cell in cells]
+        relaxed = self._relaxed(examined, target)
+        return [self._outcome(*pair) for pair in zip(examined, relaxed, strict=True)]
+
+    def _is_late(self) -> bool:
+        return self.deadline is not None and time.monotonic() > self.deadline
+
+    def _examine(self, cell: Cell) -> Examined:
         effort = Effort.USUAL
-        if is_refined:
+        if cell.is_refined:
             is_small = int(cell.is_open.sum()) <= MAX_NEURONS
             effort = Effort.PROGRAMS if is_small else Effort.ASCENT
-        found = examine(self.reduced, cell, self.norm, effort, self.deadline)
-        if found.cell is None:
-            return Outcome(None, 0.0, None, False, found.cuts, found.fixed, None, found.candidates)
-        relaxed = None
-        if self._should_relax(found, target):
-            relaxed = relax(found.problem(), found.bound, self.deadline)
+        return examine(self.reduced, cell, self.norm, effort, self.deadline)
+
+    def _relaxed(self, examined: Sequence[Examined], target: float) -> list[Relaxed | None]:
+        """The bounds of the SDP for those cells where it may help, all in one go."""
+        chosen = [k for k, found in enumerate(examined) if self._should_relax(found, target)]
+        problems = [examined[k].problem() for k in chosen]
+        bounds = [examined[k].bound for k in chosen]
+        found: list[Relaxed | None] = [None] * len(examined)
+        for k, relaxed in zip(chosen, relax(problems, bounds, self.deadline), strict=True):
+            found[k] = relaxed
+        return found
+
+    def _outcome(self, found: Examined, relaxed: Relaxed | None) -> Outcome:
+        """A cell that was examined, with what to do next."""
         split = None
         is_final = False
-        if not self._should_refine(found.cell):
+        if found.cell is not None and not self._should_refine(found.cell):
             split = choose_split(self.reduced, self.root, found)
             is_final = split is None
         return Outcome(
@@ -103,7 +115,8 @@ class Expander:
 
     def _should_relax(self, found: Examined, target: float) -> bool:
         """Whether the SDP may decide what interval arithmetic does not."""
-        assert found.cell is not None
+        if found.cell is None:
+            return False
         neurons = int(found.cell.is_open.sum())
         order = self.reduced.inputs + neurons
         is_within_reach = target < found.bound <= target * WITHIN_REACH
@@ -118,10 +131,26 @@ class Expander:
         return cell.inputs.is_bounded and bool(cell.is_open.any())
 
 
-def relax(problem: DerivativeProblem, bound: float, deadline: float | None) -> Relaxed | None:
-    """The SDP's bound on a cell, if it is smaller than the one that is known."""
-    budget = Budget(deadline)
-    found = SDP(gap=RELAXATION_GAP)(Task(problem, problem, budget, upper=bound))
-    if found.proof is None or not found.value < bound:
-        return None
-    return Relaxed(problem, found.value, found.proof)
+def _parts(outcome: Outcome) -> list[Cell]:
+    """The parts of a cell, yet to be examined; without a split the cell itself, for better intervals."""
+    cell = outcome.cell
+    assert cell is not None
+    if outcome.split is None:
+        return [replace(cell, is_refined=True)]
+    return [cell.child(outcome.split, sign) for sign in (-1, 1)]
+
+
+def relax(
+    problems: Sequence[DerivativeProblem], bounds: Sequence[float], deadline: float | None
+) -> list[Relaxed | None]:
+    """The SDP's bounds on cells, where they are smaller than those that are known."""
+    tasks = []
+    for problem, bound in zip(problems, bounds, strict=True):
+        tasks.append(Task(problem, problem, Budget(deadline), upper=bound))
+    relaxed: list[Relaxed | None] = []
+    for task, found in zip(tasks, SDP(gap=RELAXATION_GAP).together(tasks), strict=True):
+        if found.proof is None or not found.value < task.upper:
+            relaxed.append(None)
+        else:
+            relaxed.append(Relaxed(task.problem, found.value, found.proof))
+    return relaxed

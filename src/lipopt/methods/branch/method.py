@@ -8,8 +8,9 @@ from typing import ClassVar
 import numpy as np
 
 from ...cells.cell import Cell, Points, whole_domain
-from ...cells.examine import most_points
+from ...cells.points import most_points
 from ...cells.reduced import Reduced, reduce
+from ...cells.regions import RegionWalk
 from ...errors import LipoptError
 from ...lower.gradients import JacobianNorm
 from ...problem.derivative import DerivativeProblem
@@ -44,7 +45,7 @@ class Branch:
         cell = with_points(reduced, whole_domain(reduced, posed.intervals, posed.ball), task)
         expander = Expander(reduced, posed.question.norm, cell, task.budget.deadline)
         lower = 0.0 if task.best is None else task.best.value
-        first = expander.examine(cell, lower * (1 + self._gap(task)), is_refined=False)
+        (first,) = expander.examine([cell], lower * (1 + self._gap(task)))
         tree = first.branching()
         search = Search(
             goal=JacobianNorm(posed.network, posed.question.rows, posed.question.norm),
@@ -53,9 +54,11 @@ class Branch:
             best=task.best,
             most_cells=self.cells,
             domain=cell.inputs,
+            regions=region_walk(expander),
             tree=tree,
             keeps_tree=task.keeps_proof,
         )
+        search.try_points(first.candidates, cells=1)
         search.add(first, tree)
         with workers(expander, task.budget.jobs) as work:
             search.run(work)
@@ -80,6 +83,15 @@ class Branch:
             if gap is not None:
                 return gap
         return GAP
+
+
+def region_walk(expander: Expander) -> RegionWalk | None:
+    """Walks between linear regions, if there are any."""
+    reduced = expander.reduced
+    inputs = expander.root.inputs
+    if reduced.has_smooth_neurons or not inputs.is_bounded:
+        return None
+    return RegionWalk(reduced, expander.norm, inputs, expander.deadline)
 
 
 def with_points(reduced: Reduced, cell: Cell, task: Task) -> Cell:

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from ...cells.regions import RegionWalk
 from ...lower.gradients import JacobianNorm
 from ...model.round_ball import InputSet
 from ...numerics.arrays import Array
@@ -26,7 +27,12 @@ from .workers import Interruption, Work, interruptible
 ROUND_SHARE = 8  # a round takes one in so many open cells,
 SMALLEST_ROUND = 2  # but not fewer than this,
 LARGEST_ROUND = 64  # nor more
-# Around a new best point others are tried, at these distances relative to the domain's width.
+# Walks from linear region to linear region, in every round:
+STARTS = 8  # they start from so many points of its cells, and from as many random ones,
+RESERVE = 256  # which are the best left of so many,
+PROGRAMS = 8  # and may solve so many linear programs for every cell
+# Where there are no such regions, points around a new best one are tried, at these distances
+# relative to the domain's width.
 DISTANCES = (0.2, 0.05, 0.01, 0.002)
 NEIGHBOURS = 48  # at each of them
 SMALL_TREE = 2000  # cells up to which the proof is kept, whether it is asked for or not
@@ -52,6 +58,7 @@ class Search:
     best: Sample | None
     most_cells: int | None  # None for no limit
     domain: InputSet  # its box may be infinite
+    regions: RegionWalk | None  # if the network is piecewise linear and the box is bounded
     tree: Branching | None  # the proof
     keeps_tree: bool  # also if it is large
     cells: int = 0
@@ -60,6 +67,7 @@ class Search:
     status: Status = "complete"
     history: list[tuple[float, float, float, int]] = field(default_factory=list)
     _open: list[_Open] = field(default_factory=list)
+    _reserve: list[Array] = field(default_factory=list)  # random points, the best last
     _start: float = field(default_factory=time.monotonic)
 
     @property
@@ -137,7 +145,7 @@ class Search:
         self._put_back([item for item, parts in zip(chosen, found, strict=True) if not parts])
         candidates = [part.candidates for _, parts in divided for part in parts]
         if candidates:
-            self.try_points(np.concatenate(candidates, axis=1))
+            self.try_points(np.concatenate(candidates, axis=1), len(candidates))
         for item, parts in divided:
             if item.branching is not None:
                 item.branching.divide(item.outcome.split, [part.branching() for part in parts])
@@ -151,12 +159,39 @@ class Search:
         for item in (*self._open, *chosen):
             item.branching = None
 
-    def try_points(self, points: Array) -> None:
-        """Keep the best of the points, and walk on from it, if it is better than the best so far."""
+    def try_points(self, points: Array, cells: int) -> None:
+        """Try points of some cells, and go on from the best ones."""
         before = self.lower
-        self._try(points)
-        if self.lower > before and self.domain.is_bounded:
+        values = self._try(points)
+        if self.regions is not None:
+            self._climb(self.regions, points[:, np.argsort(-values)[:STARTS]], cells)
+        elif self.lower > before and self.domain.is_bounded:
             self._walk()
+
+    def _climb(self, regions: RegionWalk, points: Array, cells: int) -> None:
+        """Walk uphill from the best point so far, these and random ones, with some programs a cell."""
+        programs = PROGRAMS * cells
+        starts = [*points.T, *self._random_points()]
+        if self.best is not None:
+            starts.insert(0, self.best.point)
+        for start in starts:
+            end, programs = regions.climb(start, programs)
+            if end is not None:
+                self._try(self.domain.moved_into(end[:, None]))
+            if programs == 0:
+                return
+
+    def _random_points(self) -> list[Array]:
+        """The best of some random points of the domain that were not asked for before."""
+        if not self._reserve:
+            lower = self.domain.lower[:, None]
+            upper = self.domain.upper[:, None]
+            rng = np.random.default_rng(self.cells)
+            x = self.domain.moved_into(rng.uniform(lower, upper, (len(lower), RESERVE)))
+            self._reserve = list(x[:, np.argsort(self._try(x))].T)
+        chosen = self._reserve[-STARTS:]
+        self._reserve = self._reserve[:-STARTS]
+        return chosen[::-1]
 
     def _walk(self) -> None:
         """Try points around the best one, across kinks of neurons, from far to near."""
@@ -168,16 +203,17 @@ class Search:
             around = self.best.point[:, None] + distance * width * steps
             self._try(self.domain.moved_into(around))
 
-    def _try(self, points: Array) -> None:
-        """Keep the best of the points, if it is better than the best so far."""
+    def _try(self, points: Array) -> Array:
+        """Keep the best of the points, if it is better than the best so far; the values of all."""
         if points.shape[1] == 0:
-            return
+            return np.zeros(0)
         values = self.goal.at(points)
         place = int(values.argmax())
         if values[place] > self.lower:
             found = self.goal.proved(points[:, place].copy())
             if found.value > self.lower:
                 self.best = found
+        return values
 
     def _record(self, last: bool = False) -> None:
         """Show where the search stands, and note it if a bound has changed."""

@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from itertools import repeat
+from itertools import chain, repeat
 from types import FrameType
 from typing import TypeAlias
 
@@ -24,6 +24,10 @@ class Interruption:
 
 # Cells and the target of their bounds in, the parts of each cell out; None: not divided.
 Work: TypeAlias = Callable[[Sequence[Outcome], float, Interruption], list[list[Outcome] | None]]
+
+# Cells that are divided together: the SDPs of their parts are solved as one batch, in less than half
+# of the time. What is found depends on this number, but not on who does the work.
+BUNDLE = 4
 
 _expander: Expander | None = None  # of a worker process
 
@@ -58,7 +62,11 @@ def workers(expander: Expander, jobs: int) -> Iterator[Work]:
         def one_by_one(
             cells: Sequence[Outcome], target: float, interruption: Interruption
         ) -> list[list[Outcome] | None]:
-            return [None if interruption.has_come else expander(cell, target) for cell in cells]
+            found: list[list[Outcome] | None] = []
+            for together in _bundles(cells):
+                left: list[list[Outcome] | None] = [None] * len(together)
+                found += left if interruption.has_come else expander(together, target)
+            return found
 
         yield one_by_one
         return
@@ -69,7 +77,7 @@ def workers(expander: Expander, jobs: int) -> Iterator[Work]:
     def together(
         cells: Sequence[Outcome], target: float, interruption: Interruption
     ) -> list[list[Outcome] | None]:
-        return list(pool.map(_expand, cells, repeat(target)))
+        return list(chain.from_iterable(pool.map(_expand, _bundles(cells), repeat(target))))
 
     try:
         yield together
@@ -84,7 +92,12 @@ def _begin(expander: Expander) -> None:
     _expander = expander
 
 
-def _expand(outcome: Outcome, target: float) -> list[Outcome] | None:
+def _expand(outcomes: Sequence[Outcome], target: float) -> list[list[Outcome] | None]:
     assert _expander is not None
     with arithmetic(1):
-        return _expander(outcome, target)
+        return _expander(outcomes, target)
+
+
+def _bundles(cells: Sequence[Outcome]) -> list[Sequence[Outcome]]:
+    """Cells that are divided together, whoever does it."""
+    return [cells[k : k + BUNDLE] for k in range(0, len(cells), BUNDLE)]
