@@ -16,6 +16,7 @@ from lipopt.methods.registry import REGISTER, find_method
 from lipopt.model import activations
 from lipopt.model.network import Activation
 from lipopt.model.norms import Norm, NormName
+from lipopt.model.round_ball import InputSet
 from lipopt.numerics.semidefinite import is_positive_semidefinite, spectral_norm_up
 from lipopt.problem.question import Question as Asked
 from lipopt.problem.question import pose
@@ -37,9 +38,12 @@ def test_the_problem_is_the_chain_rule(question: Question) -> None:
     network = question.network
     outputs, raw, solved = problems(question)
     low, high = (np.full(network.input_size, -2.0), np.full(network.input_size, 2.0))
+    ball = None
     if question.domain is not None:
         low, high = question.domain.bounds(network.input_size)
+        ball = question.domain.ball(network.input_size)
     x = np.random.default_rng(0).uniform(low, high)[:, None]
+    x = InputSet(low, high, ball).moved_into(x)
     values = network.node_values(x)
     slopes = {
         i: activations.slope(n.kind, values[n.source].T, n.parameters).T
