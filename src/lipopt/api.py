@@ -32,7 +32,8 @@ QUICK_SAMPLES = 5_000  # random points for the lower bound that stands beside an
 SAMPLING_WORK = (
     20_000_000_000  # multiplications at most in sampling: large networks get fewer points
 )
-LOWER_SHARE = 1 / 3  # of the time limit, for lower bounds
+LOWER_SHARE = 1 / 3  # of the time limit, for intervals and lower bounds
+INTERVAL_SHARE = 1 / 2  # of that, for intervals
 
 
 def bound(
@@ -104,6 +105,7 @@ def bound(
         >>> round(exact.lower, 6), round(exact.upper, 6)
         (3.0, 3.0)
     """
+    start = time.monotonic()
     chosen = find_method(method)
     if certify:
         one_box_only("a certificate", domain)
@@ -112,11 +114,12 @@ def bound(
     work = _Work.check(network, time_limit, seed, samples, QUICK_SAMPLES, progress, gap, jobs)
     results = []
     with arithmetic(network.widest):
-        for part in asked.parts:
-            budget = work.budget(len(asked.parts))
-            inquiry = _Inquiry.start(asked, part, budget.share(LOWER_SHARE), work.samples)
+        for k, part in enumerate(asked.parts):
+            budget = work.budget(len(asked.parts) - k, time.monotonic() - start)
+            share = budget.share(LOWER_SHARE)
+            inquiry = _Inquiry.start(asked, part, share, work.samples, certify)
             results.append(inquiry.result(chosen, budget, certify))
-    return _largest(results, domain)
+    return replace(_largest(results, domain), seconds=time.monotonic() - start)
 
 
 def compare(
@@ -186,7 +189,7 @@ def compare(
     with arithmetic(network.widest):
         for part in asked.parts:
             share = work.budget(len(asked.parts)).share(LOWER_SHARE)
-            inquiry = _Inquiry.start(asked, part, share, work.samples)
+            inquiry = _Inquiry.start(asked, part, share, work.samples, certify)
             for k in list(found):
                 try:
                     result = inquiry.result(chosen[k], work.budget(len(asked.parts)), certify)
@@ -255,20 +258,21 @@ def lower_bound(
         >>> len(low.point)
         2
     """
-    start = time.perf_counter()
+    start = time.monotonic()
     network = load(network, input_shape=input_shape)
     asked = _Asked.check(network, norm, output, margin, domain)
     work = _Work.check(network, time_limit, seed, samples, SAMPLES, progress)
     found = []
     with arithmetic(network.widest):
-        for part in asked.parts:
-            inquiry = _Inquiry.start(asked, part, work.budget(len(asked.parts)), work.samples)
-            found.append(inquiry.lower_bound(time.perf_counter() - start))
+        for k, part in enumerate(asked.parts):
+            budget = work.budget(len(asked.parts) - k, time.monotonic() - start)
+            inquiry = _Inquiry.start(asked, part, budget, work.samples)
+            found.append(inquiry.lower_bound(time.monotonic() - start))
     largest = max(found, key=lambda low: low.lower)
     return replace(
         largest,
         pop_lower=max(low.pop_lower for low in found),
-        seconds=time.perf_counter() - start,
+        seconds=time.monotonic() - start,
         domain=describe(domain),
     )
 
@@ -330,9 +334,9 @@ class _Work:
             raise LipoptError(f"the number of jobs must be a whole number > 0, got {jobs!r}")
         return _Work(time_limit, seed, samples, progress, gap, int(jobs))
 
-    def budget(self, parts: int) -> Budget:
-        """The budget of one of several parts, from now on."""
-        limit = None if self.time_limit is None else self.time_limit / parts
+    def budget(self, parts: int, spent: float = 0.0) -> Budget:
+        """The budget, from now on, of one of several parts that share what is left of the time."""
+        limit = None if self.time_limit is None else max(0.0, self.time_limit - spent) / parts
         return Budget.of(limit, self.seed, self.progress, self.gap, self.jobs)
 
 
@@ -344,14 +348,27 @@ class _Inquiry:
     best: Sample | None  # the largest gradient that was found
     pop_lower: float  # a lower bound on the optimum of the derivative problem
     labels: dict[str, Any]
+    seconds: float  # that it took until here
 
     @staticmethod
-    def start(asked: _Asked, part: Domain, budget: Budget, samples: int) -> _Inquiry:
+    def start(
+        asked: _Asked, part: Domain, budget: Budget, samples: int, certify: bool = False
+    ) -> _Inquiry:
+        """Pose the question and look for lower bounds, which get half of the time.
+
+        A checker takes all intervals that it can get, and a certificate has to start from the same:
+        then they take the time that they need."""
+        start = time.monotonic()
+        first = budget.share(INTERVAL_SHARE)
+
         def show(fraction: float) -> None:
             budget.progress("bounding pre-activations", fraction)
 
-        posed = pose(asked.network, replace(asked.question, domain=part), show)
-        posed = refine(posed, budget)
+        def is_late() -> bool:
+            return first.seconds_left <= 0 and not certify
+
+        posed = pose(asked.network, replace(asked.question, domain=part), show, is_late)
+        posed = refine(posed, first)
         best = sample(posed, budget, samples)
         lowers = [pop_lower_bound(problem, budget, best) for _, problem in posed.parts]
         labels = {
@@ -361,7 +378,8 @@ class _Inquiry:
             "network": asked.network.hash,
             "source": asked.network.source,
         }
-        return _Inquiry(posed, best, max([*lowers, _value(best)]), labels)
+        pop_lower = max([*lowers, _value(best)])
+        return _Inquiry(posed, best, pop_lower, labels, time.monotonic() - start)
 
     def lower_bound(self, seconds: float) -> LowerBound:
         point = _as_tuple(self.best)
@@ -369,7 +387,7 @@ class _Inquiry:
 
     def result(self, method: Method, budget: Budget, certify: bool) -> Result:
         """What a method says, the largest over all parts; with `certify`, as a certificate."""
-        start = time.perf_counter()
+        start = time.monotonic()
         answer = self._answer(method, budget, certify)
         if isinstance(method, Auto):
             answer = self._go_on(answer, budget, certify)
@@ -387,7 +405,7 @@ class _Inquiry:
             lower=_value(best),
             pop_lower=self._pop_lower(answer, upper),
             method=method.name,
-            seconds=time.perf_counter() - start,
+            seconds=self.seconds + time.monotonic() - start,
             status=_status([found.status for found in answer.bounds]),
             point=_as_tuple(best),
             certificate=certificate,
@@ -406,10 +424,12 @@ class _Inquiry:
             parts = [(posed.raw, posed.problem)]
         known = self.pop_lower if len(parts) == 1 else 0.0
         tasks = []
-        for raw, problem in parts:
-            task = Task(raw, problem, budget, pop_lower=known, posed=posed, best=self.best)
+        bounds = []
+        for k, (raw, problem) in enumerate(parts):
+            share = budget.share(1 / (len(parts) - k))
+            task = Task(raw, problem, share, pop_lower=known, posed=posed, best=self.best)
             tasks.append(replace(task, keeps_proof=certify))
-        bounds = [method(task) for task in tasks]
+            bounds.append(method(tasks[-1]))
         check_bounds(method, bounds, self._least(bounds))
         return _Answer(posed, tasks, bounds)
 
@@ -422,7 +442,7 @@ class _Inquiry:
 
     def _go_on(self, answer: _Answer, budget: Budget, certify: bool) -> _Answer:
         """The smaller of this answer and that of branch and bound, where it is worth trying."""
-        if self.posed.question.domain is None:
+        if self.posed.question.domain is None or budget.seconds_left <= 0:
             return answer
         upper = answer.worst.value
         is_asked_for = budget.gap is not None or budget.deadline is not None

@@ -26,7 +26,7 @@ class Result:
             them gets below it, so `upper / pop_lower` says what a better one could gain. It is None
             where branch and bound, which divides the domain, got below it.
         method: the name of the method.
-        seconds: the time that the method and the certificate took, without the lower bounds.
+        seconds: the time from the question to the answer, lower bounds and certificate included.
         status: "complete"; or "time limit", "cell limit" or "interrupted" (by Ctrl-C) if the method
             had to stop before it was done.
         norm: the name of the norm on the inputs.

@@ -19,6 +19,7 @@ import lipopt
 from lipopt.methods.auto import MAX_GAP, ROUNDING_GAP
 from lipopt.methods.lp.method import LiPopt
 from lipopt.methods.sdp.dual import Dual
+from lipopt.methods.sdp.method import SDP
 from lipopt.model.norms import NormName
 from lipopt.numerics.arrays import Array
 from lipopt.problem.proofs import Multipliers, PathSums
@@ -195,3 +196,47 @@ def test_an_sdp_that_falls_back_on_the_path_sum_says_so(monkeypatch: pytest.Monk
 
 def _nothing_is_proved(dual: Dual, hints: Sequence[Multipliers]) -> Array:
     return np.zeros(len(hints), bool)
+
+
+@settings(max_examples=10)
+@given(questions())
+def test_when_time_is_up_at_once_there_is_a_bound_still(question: Question) -> None:
+    """Every look at the clock takes an hour: intervals, norms, samples and the SDP end early."""
+    hours = itertools.count(0.0, 3600.0)
+    with mock.patch.object(time, "monotonic", side_effect=hours):
+        hurried = lipopt.bound(
+            question.network,
+            samples=50,
+            norm=question.norm,
+            output=question.output,
+            domain=question.domain,
+            time_limit=60.0,
+        )
+    usual = lipopt.lower_bound(
+        question.network,
+        samples=50,
+        norm=question.norm,
+        output=question.output,
+        domain=question.domain,
+    )
+    assert hurried.status == "time limit"
+    assert hurried.upper >= usual.lower
+    assert np.isfinite(hurried.upper)
+
+
+def test_every_output_has_its_share_of_the_time() -> None:
+    """A third of it for the first of three; what it leaves is for the others."""
+    rng = np.random.default_rng(0)
+    network = lipopt.load([rng.normal(size=(20, 8)), rng.normal(size=(3, 20))])
+    seconds: list[float] = []
+    solve = SDP.__call__
+
+    def recorded(self: SDP, task: Task) -> UpperBound:
+        seconds.append(task.seconds_left)
+        return solve(self, task)
+
+    with mock.patch.object(SDP, "__call__", recorded):
+        lipopt.bound(network, output="all", samples=10, time_limit=1000.0, method="sdp")
+    assert len(seconds) == 3
+    assert seconds[0] < 340
+    assert seconds[2] > 900

@@ -7,6 +7,7 @@ is attained at points of the cell cannot be excluded from it.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from enum import Enum
@@ -55,7 +56,7 @@ class Effort(Enum):
 def examine(
     reduced: Reduced, cell: Cell, norm: Norm, effort: Effort, deadline: float | None = None
 ) -> Examined:
-    """Walk through a cell. No linear program is solved after the deadline."""
+    """Walk through a cell. After the deadline there are the usual lines alone."""
     walk = Walk.start(reduced, cell)
     if cell.inputs.is_empty:
         return _empty(walk)
@@ -68,7 +69,7 @@ def examine(
         if is_bounded and is_new:
             _usual_cuts(walk)
             if effort is Effort.ASCENT:
-                _ascent_cuts(walk)
+                _ascent_cuts(walk, deadline)
         if programs is not None:
             _constrain(walk, programs, is_new)
             if is_new:
@@ -132,13 +133,14 @@ def _usual_cuts(walk: Walk) -> None:
         walk.keep(walk.bound(neurons, sign, weights, mixes))
 
 
-def _ascent_cuts(walk: Walk) -> None:
+def _ascent_cuts(walk: Walk, deadline: float | None) -> None:
     """Cut the intervals of this group by elimination with lines that steps of an ascent found."""
     if not walk.groups:
         return  # there are no lines to choose
     for sign in (1.0, -1.0):
         neurons = walk.undecided()
-        if len(neurons) == 0:
+        is_late = deadline is not None and time.monotonic() > deadline
+        if len(neurons) == 0 or is_late:
             return
         weights = np.zeros((len(neurons), len(walk.cell.constraints)))
         walk.keep(walk.bound(neurons, sign, weights, walk.better_mixes(neurons, sign, weights)))

@@ -32,7 +32,7 @@ MAX_ASCENT_WORK = 1e9
 
 def refine(posed: Posed, budget: Budget) -> Posed:
     """The same question with better intervals, where that is little work and there are any."""
-    if posed.intervals is None or posed.problem.neurons == 0:
+    if posed.intervals is None or posed.problem.neurons == 0 or budget.seconds_left <= 0:
         return posed
     if _shares_sources(posed.network) or _has_smooth_kinks(posed.network):
         return posed

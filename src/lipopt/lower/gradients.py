@@ -29,6 +29,7 @@ from .verified import SlopesNear, norm_near
 CUBE = 5.0  # the whole space is sampled in [-5, 5]^n, as the authors' code does
 FAR = 100.0  # every eighth of these points lies up to 100 times farther out
 BATCH_ENTRIES = 2**22  # of the largest array when many points are evaluated at once
+MAX_BATCH_WORK = 300_000_000  # multiplications between two looks at the clock
 STARTS = 16  # points that the hill climb starts from
 ROUNDS = 30  # steps of the hill climb at most
 PROPOSALS = 12  # points tried around each point in one step
@@ -139,6 +140,8 @@ def sample(posed: Posed, budget: Budget, samples: int) -> Sample | None:
     if domain is not None:
         low, high = domain.bounds(n)
     batch = max(1, min(samples, BATCH_ENTRIES // goal.entries))
+    if budget.deadline is not None:
+        batch = max(1, min(batch, MAX_BATCH_WORK // (1 + network.weights)))
     best = _Best(np.empty((n, 0)), np.empty(0))
     for start in range(0, samples, batch):
         if start and budget.seconds_left <= 0:

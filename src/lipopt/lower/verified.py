@@ -41,7 +41,8 @@ class SlopesNear:
 
     @staticmethod
     def of(network: Network, point: Array) -> SlopesNear:
-        intervals = preactivation_intervals(network, point, point, backward=_is_linear(network))
+        has_smooth = not _is_linear(network)
+        intervals = preactivation_intervals(network, point, point, is_late=lambda: has_smooth)
         middle = {}
         half = {}
         for i, node in enumerate(network.nodes):

@@ -1,9 +1,10 @@
 """Auto(): the methods that fit the problem, in the order of cost; the smallest bound wins.
 
-The baselines cost nothing. The SDP is the best choice for dense and deep networks, and is always
-asked, so that `auto` is never looser than it. The LP is better on sparse networks and in small
-balls, where its polynomial is short. It is tried where it has something to gain, between the bound
-so far and the lower bound of the problem, that is worth its work.
+The path sum costs nothing, and the product of layer norms little. The SDP is the best choice for
+dense and deep networks, and is always asked, so that `auto` is never looser than it. The LP is
+better on sparse networks and in small balls, where its polynomial is short. It is tried where it
+has something to gain, between the bound so far and the lower bound of the problem, that is worth
+its work.
 
 For one output, the constant in l2 is at most that in l_inf, and the one in l1 at most that in l2.
 So what is proved in such a norm counts too, where its lower bound says that it may be smaller.
@@ -51,9 +52,9 @@ class Auto:
         attempts = _Attempts(task)
         attempts.make(PathSum())
         path_sum = attempts.task.upper
-        attempts.make(Product())
         if not attempts.are_over(ROUNDING_GAP):
             attempts.make(SDP(device=self.device))
+        attempts.make(Product())
         if not attempts.are_over(MAX_GAP) and _lp_may_win(attempts.task, path_sum):
             attempts.make(LiPopt(), work=LP_WORK)
         if not attempts.are_over(MAX_GAP):
@@ -138,9 +139,8 @@ def _lp_may_win(task: Task, path_sum: float) -> bool:
     if not problem.norm.is_by_output:
         return False
     degree = len(problem.layers) + 1
-    products = (
-        count_terms(sources(problem)) / 2 * 2.0**degree
-    )  # half of the terms are of the degree
+    terms = count_terms(sources(problem)) / 2  # those of the degree
+    products = terms * 2.0**degree
     work = FIRST_ITERATIONS * products * path_sum / task.upper
     gain = (task.upper - task.pop_lower) / max(task.pop_lower, SMALLEST)
     return work <= min(FIRST_WORK, WORK_PER_GAIN * gain)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
 
-from ..model.norms import Norm
-from ..numerics.arrays import Array, dense, transposed
+from ..numerics.arrays import Array, Matrix, dense, transposed
 from ..numerics.rounding import times_up, up, up_float
 from ..problem.derivative import Blocks, DerivativeProblem
 from ..problem.proofs import LayerNorms, PathSums
@@ -16,21 +16,28 @@ from ..problem.task import Task, UpperBound
 from .registry import register
 
 
-def product_bound(problem: DerivativeProblem) -> float:
+def product_bound(problem: DerivativeProblem, is_late: Callable[[], bool] = lambda: False) -> float:
     """The product of the norms of the layers, of a problem that was not presolved.
 
-    The norms of branches add up."""
+    The norms of branches add up. Once it `is_late`, norms are bounded by those of absolute values."""
+
+    def of_matrix(matrix: Matrix) -> float:
+        bounded = problem.norm.quickly_of_matrix_up if is_late() else problem.norm.of_matrix_up
+        return bounded(matrix)
+
     sizes = [1.0]  # bounds on the norms of x, by source
     for layer in problem.layers:
-        sizes.append(_grown(problem.norm, layer.blocks, sizes, float(layer.steepest.max())))
-    return _grown(problem.norm, problem.objective, sizes, 1.0)
+        sizes.append(_grown(of_matrix, layer.blocks, sizes, float(layer.steepest.max())))
+    return _grown(of_matrix, problem.objective, sizes, 1.0)
 
 
-def _grown(norm: Norm, blocks: Blocks, sizes: list[float], steepest: float) -> float:
+def _grown(
+    norm: Callable[[Matrix], float], blocks: Blocks, sizes: list[float], steepest: float
+) -> float:
     """A bound on the norm of what blocks make of x, times the steepest slope."""
     terms = []
     for source, matrix in blocks.items():
-        factors = (steepest, norm.of_matrix_up(matrix), sizes[source])
+        factors = (steepest, norm(matrix), sizes[source])
         if all(factors):  # exactly zero terms need no rounding
             terms.append(factors[0] * factors[1] * factors[2])
     if not terms:
@@ -71,7 +78,8 @@ class Product:
     keeps_neurons: ClassVar[bool] = True  # merging makes fewer neurons, but more layers
 
     def __call__(self, task: Task) -> UpperBound:
-        return UpperBound(product_bound(task.raw), proof=LayerNorms())
+        value = product_bound(task.raw, lambda: task.seconds_left <= 0)
+        return UpperBound(value, proof=LayerNorms())
 
 
 @register("path-sum")

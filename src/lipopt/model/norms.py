@@ -123,6 +123,13 @@ class Norm(StrEnum):
         largest = float(np.max(abs(matrix.astype(np.float64)).sum(axis=axis)))
         return up_float(largest, matrix.shape[axis]) if largest else 0.0
 
+    def quickly_of_matrix_up(self, matrix: Matrix) -> float:
+        """The same where that takes no time: under l2 the root of both other norms' product."""
+        if self is not Norm.L2:
+            return self.of_matrix_up(matrix)
+        product = Norm.LINF.of_matrix_up(matrix) * Norm.L1.of_matrix_up(matrix)
+        return float(up_float(float(np.sqrt(up_float(product, 1))), 1)) if product else 0.0
+
     def of_bounds_up(self, rows: Array) -> float:
         """An upper bound on the norm of every matrix whose absolute values `rows` bounds."""
         if self is not Norm.L2:

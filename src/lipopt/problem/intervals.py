@@ -31,6 +31,8 @@ MAX_ENTRIES = 2**24  # entries of the largest array in a backward pass: 128 MB
 # intervals of interval propagation.
 MAX_WORK = 4e11
 
+MAX_PART_WORK = 2e9  # multiplications between two looks at the clock
+
 Interval = tuple[Array, Array]  # the two ends
 Lines = tuple[Array, ...]  # slope and offset of the line below an activation, and of the one above
 
@@ -41,11 +43,11 @@ def preactivation_intervals(
     upper: Array,
     ball: RoundBall | None = None,
     progress: Callable[[float], None] = lambda fraction: None,
-    backward: bool = True,
+    is_late: Callable[[], bool] = lambda: False,
 ) -> list[Interval]:
     """An interval for the values of every node over the box [lower, upper], cut with a ball.
 
-    Without `backward` by interval propagation alone."""
+    Once it `is_late`, by interval propagation alone."""
     intervals: list[Interval] = []
     lines: dict[int, Lines] = {}
     for i, node in enumerate(network.nodes):
@@ -55,8 +57,9 @@ def preactivation_intervals(
             intervals.append(_affine_interval(node, intervals, ball))
             for k in network.consumers[i]:
                 reader = network.nodes[k]
-                if backward and isinstance(reader, Activation):
-                    intervals[i] = _tighten(network, i, reader, intervals, lines, ball)
+                if isinstance(reader, Activation):
+                    tighter = _tighten(network, i, reader, intervals, lines, ball, is_late)
+                    intervals[i] = tighter
         else:
             lo, hi = intervals[node.source]
             lines[i] = activations.linear_bounds(node.kind, lo, hi, node.parameters)
@@ -107,8 +110,9 @@ def _tighten(
     intervals: list[Interval],
     lines: dict[int, Lines],
     ball: RoundBall | None,
+    is_late: Callable[[], bool],
 ) -> Interval:
-    """The interval of node i cut down by backward bounds.
+    """The interval of node i cut down by backward bounds, until it is late.
 
     Only of the entries whose slope in `reader` is not known yet."""
     lo = intervals[i][0].copy()
@@ -119,11 +123,14 @@ def _tighten(
     low, high = activations.slope_range(reader.kind, lo, hi, reader.parameters)
     rows = np.flatnonzero(low < high)
     before = network.nodes[: i + 1]
-    if 2 * len(rows) * _count_weights(before) > MAX_WORK:
+    work = 2 * len(rows) * _count_weights(before)
+    if work > MAX_WORK:
         return lo, hi
-    widest = max(node.size for node in before)
-    parts = max(1, -(-2 * len(rows) * widest // MAX_ENTRIES))
+    entries = 2 * len(rows) * max(node.size for node in before)
+    parts = 1 + max(entries // MAX_ENTRIES, int(work // MAX_PART_WORK))
     for part in np.array_split(rows, parts):
+        if is_late():
+            break
         # One row for every entry, and one for its negative: lower bounds of both.
         count = len(part)
         start = np.zeros((2 * count, network.nodes[i].size))

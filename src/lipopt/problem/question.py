@@ -108,12 +108,13 @@ def pose(
     network: Network,
     question: Question,
     progress: Callable[[float], None] = lambda fraction: None,
+    is_late: Callable[[], bool] = lambda: False,
     *,
     merging: bool = True,
 ) -> Posed:
     """The derivative problem of a question, with the intervals that its slopes come from.
 
-    Without `merging`, all neurons stay."""
+    Once it `is_late`, the intervals get no better. Without `merging`, all neurons stay."""
     smaller = merged(network) if merging else Merged(network, network)
     network = smaller.network
     intervals = None
@@ -121,7 +122,7 @@ def pose(
         size = network.input_size
         ends = question.domain.bounds(size)
         ball = question.domain.ball(size)
-        intervals = preactivation_intervals(network, *ends, ball, progress)
+        intervals = preactivation_intervals(network, *ends, ball, progress, is_late)
     ranges = slope_ranges(network, intervals)
     raw = derivative_problem(network, ranges, question.norm, question.rows)
     return Posed(smaller, question, intervals, raw, presolve(raw))

@@ -42,14 +42,17 @@ def maximum_over_inputs(task: Task, search: Search, arrays: Backend) -> Found:
     left = left[paths[left] > 0]
     known = _Known(up(paths, problem.outputs))
     whole = Dual.of([problem], arrays)
+    # The first fit tells how long a proof takes: where time is limited it is one of few inputs.
+    count = INPUTS_PER_BATCH if task.budget.deadline is None else 1
     while len(left):
-        batch = _InputBatch.of(problem, left[:INPUTS_PER_BATCH], whole)
+        batch = _InputBatch.of(problem, left[:count], whole)
         candidates = batch.candidates(known)
         state = search.run(batch.network, batch.dual, candidates, replace(task, memory=None))
         known.note_values(batch, candidates, state, task)
-        known.prove(batch, candidates, problem)
-        left = left[INPUTS_PER_BATCH:]
+        known.prove(batch, candidates, task)
+        left = left[count:]
         left = left[known.bounds[left] > known.value]
+        count = min(2 * count, INPUTS_PER_BATCH)
         if task.seconds_left <= 0:
             known.value = float(np.max(known.bounds[left], initial=known.value))
             break
@@ -120,15 +123,16 @@ class _Known:
         low = round_vectors(batch.network, state, best, neurons, alone)
         self.pop_lower = max(self.pop_lower, low)
 
-    def prove(
-        self, batch: _InputBatch, candidates: Sequence[Candidate], problem: DerivativeProblem
-    ) -> None:
-        """Prove the bounds of the inputs that are not settled, from the largest on."""
+    def prove(self, batch: _InputBatch, candidates: Sequence[Candidate], task: Task) -> None:
+        """Prove the bounds of the inputs that are not settled, from the largest on, in time."""
         order = sorted(range(len(candidates)), key=lambda k: -candidates[k].bound)
         for k in order:
             j = int(batch.inputs[k])
             candidate = candidates[k]
             if self.bounds[j] <= self.value:
+                continue
+            if task.seconds_left <= 0 and self.value > 0:
+                self.value = float(self.bounds[j])
                 continue
             prove_candidates(batch.dual.only([k]), [candidate], self.value)
             self.value = max(self.value, candidate.proved)
@@ -139,7 +143,7 @@ class _Known:
                 self.bounds = np.minimum(self.bounds, candidate.proof.bounds)
             else:
                 self.for_one[j] = _expand_proof(
-                    candidate.proof, batch.problems[k], batch.filled[k], problem
+                    candidate.proof, batch.problems[k], batch.filled[k], task.problem
                 )
                 self.bounds[j] = min(self.bounds[j], candidate.proved)
 

@@ -11,7 +11,9 @@ some optimum has that rank. After the search, `prove_candidates` proves the boun
 from __future__ import annotations
 
 import itertools
+import time
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from math import ceil, sqrt
 from typing import Any
@@ -46,6 +48,8 @@ MIN_STAGE_GAIN = 1e-7
 INFLATIONS = (1e-9, 1e-6, 1e-4, 1e-3, 1e-2)
 # What an inflation is multiplied by when its multipliers could not be proved.
 INFLATION_STEP = 10
+# The last fit of the dual and the proof take as long as so many fits.
+FITS_TO_PROVE = 3.5
 # A value is taken to be at least this where a gap is relative to it.
 MIN_VALUE = 1e-300
 
@@ -99,6 +103,25 @@ class Found:
     rank: int
 
 
+@dataclass(eq=False)
+class _Reserve:
+    """The end of the time that is kept for the last fit of the dual and for the proof."""
+
+    task: Task
+    fit: float = 0.0  # seconds of the latest fit
+
+    @contextmanager
+    def timed(self) -> Iterator[None]:
+        """Measure a fit."""
+        start = time.monotonic()
+        yield
+        self.fit = time.monotonic() - start
+
+    def is_reached(self) -> bool:
+        """Whether the search has to end."""
+        return self.task.seconds_left <= FITS_TO_PROVE * self.fit
+
+
 @dataclass(frozen=True)
 class Search:
     """The settings of a search."""
@@ -116,10 +139,11 @@ class Search:
         """Ascend until every bound is within the gap of its value (for l1, of the largest value).
 
         The candidates get their values and hints; the last state is returned."""
-        for state in self._stages(network, task):
+        reserve = _Reserve(task)
+        for state in self._stages(network, task, reserve):
             _raise_values(candidates, network, state)
             rows = network.rows(state)
-            fit_candidates(dual, candidates, rows, network.vectors(state), self.gap)
+            fit_candidates(dual, candidates, rows, network.vectors(state), self.gap, reserve)
             worst = max(candidates, key=_ratio)
             task.budget.progress(
                 f"sdp: value {worst.value:.6g}, bound {worst.bound:.6g},"
@@ -129,7 +153,7 @@ class Search:
                 break
         return state
 
-    def _stages(self, network: VectorNetwork, task: Task) -> Iterator[State]:
+    def _stages(self, network: VectorNetwork, task: Task, reserve: _Reserve) -> Iterator[State]:
         """The state after every stage of the ascent."""
         enough = _sufficient_rank(network)
         first = self.rank or min(enough, max(MIN_FIRST_RANK, enough // FIRST_RANK_DIVISOR))
@@ -139,10 +163,10 @@ class Search:
         yield state
         repeats = itertools.repeat(STAGE_ITERATIONS[-1], LAST_STAGE_REPEATS)
         for stage, iterations in enumerate(itertools.chain(STAGE_ITERATIONS, repeats)):
-            if task.seconds_left <= 0:
+            if reserve.is_reached():
                 return
             before = state.values
-            x, ended = network.ascend(x, iterations, lambda: task.seconds_left <= 0)
+            x, ended = network.ascend(x, iterations, reserve.is_reached)
             state = network.evaluate(x)
             yield state
             if ended or bool((state.values <= before * (1 + MIN_STAGE_GAIN)).all()):
@@ -176,18 +200,20 @@ def fit_candidates(
     rows: Array,
     x: Sequence[Any],
     gap: float,
+    reserve: _Reserve,
 ) -> None:
     """Fit the dual of open candidates at these vectors, and keep the best multipliers.
 
-    Inflations are tried from the smallest on, as long as they improve the bound: the farther the
-    vectors are from the optimum, the more inflation helps."""
+    Inflations are tried from the smallest on, as long as they improve the bound and there is time:
+    the farther the vectors are from the optimum, the more inflation helps."""
     left = [k for k, candidate in enumerate(candidates) if candidate.is_open(gap)]
     latest = np.full(len(candidates), np.inf)  # the squares of the bounds by the last inflation
     for inflation in INFLATIONS:
         if not left:
             return
         open_x = [vectors[left] for vectors in x]
-        hints = dual.only(left).fit(rows[left], open_x, np.full(len(left), inflation))
+        with reserve.timed():
+            hints = dual.only(left).fit(rows[left], open_x, np.full(len(left), inflation))
         for k, hint in zip(tuple(left), hints, strict=True):
             if hint is None:
                 continue
@@ -200,6 +226,8 @@ def fit_candidates(
             if gets_worse or not dual.gains_by_inflation or not candidate.is_open(gap):
                 left.remove(k)
             latest[k] = square
+        if reserve.is_reached() and all(candidate.hint for candidate in candidates):
+            return
 
 
 def prove_candidates(
