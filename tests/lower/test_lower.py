@@ -185,3 +185,29 @@ def test_what_overflows_ends_sampling_in_no_error() -> None:
     huge = [np.full((3, 2), 1e200), np.full((3, 3), 1e200)]
     with pytest.raises(lipopt.LipoptError, match="overflows"):
         lipopt.bound(lipopt.load(huge), norm="l2", output="all", samples=20)
+
+
+@settings(max_examples=15)
+@given(SEEDS, st.sampled_from(NORMS))
+def test_uphill_is_the_derivative_of_the_gradients_norm(seed: int, norm: NormName) -> None:
+    """Of smooth networks, where a small step reaches no kink because there is none."""
+    rng = np.random.default_rng(seed)
+    weights = [rng.normal(size=(5, 3)), rng.normal(size=(4, 5)), rng.normal(size=(1, 4))]
+    network = lipopt.load(weights, activation="tanh")
+    goal = JacobianNorm(network, sp.csr_array(np.eye(1)), Norm(norm))
+    x = rng.normal(size=(3, 1))
+    ascent, _ = goal.uphill(x, np.full((3, 1), 1e-5), rng)
+    both = [goal.at(x + sign * 1e-6 * np.eye(3)) for sign in (1.0, -1.0)]
+    expected = (both[0] - both[1]) / 2e-6
+    assert ascent[:, 0] == pytest.approx(expected, rel=1e-3, abs=1e-4)
+
+
+def test_uphill_crosses_kinks() -> None:
+    """relu(x + 5) + 10 relu(x - 1) has slope 1 around 0, and uphill from there is where it has 11."""
+    network = lipopt.load([np.ones((2, 1)), np.array([[1.0, 10.0]])], biases=[[5.0, -1.0], None])
+    goal = JacobianNorm(network, sp.csr_array(np.eye(1)), Norm.LINF)
+    rng = np.random.default_rng(0)
+    far, _ = goal.uphill(np.zeros((1, 1)), np.full((1, 1), 2.0), rng)
+    near, _ = goal.uphill(np.zeros((1, 1)), np.full((1, 1), 0.1), rng)
+    assert far[0, 0] > 0
+    assert near[0, 0] == 0

@@ -11,7 +11,7 @@ certificate goes with it.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import scipy.sparse as sp
@@ -24,12 +24,14 @@ from ..model.round_ball import InputSet
 from ..numerics.arrays import Array
 from ..problem.question import Posed
 from ..problem.task import Budget, Sample
+from .uphill import gradients, uphill
 from .verified import SlopesNear, norm_near
 
 CUBE = 5.0  # the whole space is sampled in [-5, 5]^n, as the authors' code does
 FAR = 100.0  # every eighth of these points lies up to 100 times farther out
 BATCH_ENTRIES = 2**22  # of the largest array when many points are evaluated at once
 MAX_BATCH_WORK = 300_000_000  # multiplications between two looks at the clock
+CLIMBING_WORK = 1_000_000_000  # multiplications that other norms are tried with
 STARTS = 16  # points that the hill climb starts from
 ROUNDS = 30  # steps of the hill climb at most
 PROPOSALS = 12  # points tried around each point in one step
@@ -52,7 +54,7 @@ class JacobianNorm:
         return max(self.network.widest, self.rows.shape[0] * self.network.input_size)
 
     def at(self, x: Array) -> Array:
-        """The value at every column of x; -1 where the network may not be differentiable."""
+        """The value at every column of x; -1 where it overflows."""
         result = np.empty(x.shape[1])
         batch = max(1, BATCH_ENTRIES // self.entries)
         for start in range(0, x.shape[1], batch):
@@ -75,21 +77,20 @@ class JacobianNorm:
         spread = jacobian_spreads(self.network, self.rows, slopes, halves, x.shape[1])
         return self.norm.of_jacobians(middle) - self.norm.of_jacobians(spread)
 
-    def uphill(self, x: Array, step: Array) -> Array:
-        """Roughly the gradient of the value at every column of x.
+    def uphill(self, x: Array, step: Array, rng: np.random.Generator) -> tuple[Array, Array]:
+        """Which way the value grows at every column of x, across the kinks that a step can reach.
 
-        With t the direction that J stretches most, it is a difference of J^T r along t."""
-        rows = self._jacobians(x)
-        largest = np.abs(rows).sum(axis=1).argmax(axis=0)
+        Also the direction that is stretched most there."""
         columns = np.arange(x.shape[1])
+        values = self.network.node_values(x)
+        slopes = slopes_at(self.network, x, values)
+        rows = jacobians(self.network, self.rows, slopes, x.shape[1])
+        largest = np.abs(rows).sum(axis=1).argmax(axis=0)
         t = self.norm.best_direction(rows[largest, :, columns].T)
-        ahead = self._jacobians(x + 0.1 * step * t)
-        behind = self._jacobians(x - 0.1 * step * t)
-        return (ahead - behind)[largest, :, columns].T
-
-    def _jacobians(self, x: Array) -> Array:
-        """(outputs, inputs, columns)"""
-        return jacobians(self.network, self.rows, slopes_at(self.network, x), x.shape[1])
+        start = self.rows[largest, :].toarray().T
+        signs = rng.choice([-1.0, 1.0], x.shape)
+        shaken = self.network.node_values(x + step * signs)
+        return uphill(self.network, values, shaken, slopes, start, t), t
 
     def proved(self, point: Array) -> Sample:
         """The sample at a point, with a value that is proved."""
@@ -151,8 +152,25 @@ def sample(posed: Posed, budget: Budget, samples: int) -> Sample | None:
         budget.progress("sampling gradients", (start + x.shape[1]) / samples)
     rounds = min(ROUNDS, max(4, samples // (STARTS * PROPOSALS)))
     inside = None if domain is None else InputSet(low, high, domain.ball(n))
-    best = _climb(goal, best, high - low, inside, budget, rng, rounds)
+    starts = best.points
+    for each in _goals(goal, rounds):
+        points = best.points if each is goal else starts
+        found = _climb(
+            each, _Best(points, each.at(points)), high - low, inside, budget, rng, rounds
+        )
+        best = best.joined(found.points, goal.at(found.points))
     return best.proved(goal)
+
+
+def _goals(goal: JacobianNorm, rounds: int) -> list[JacobianNorm]:
+    """What to climb for in turn: the goal itself, and in small networks other norms before that.
+
+    Points with a large gradient in one norm tend to have a large one in the others."""
+    proposals = rounds * STARTS * PROPOSALS
+    if 3 * proposals * goal.network.weights > CLIMBING_WORK:
+        return [goal]
+    others = [replace(goal, norm=norm) for norm in Norm if norm is not goal.norm]
+    return [*others, goal]
 
 
 def sample_rows(
@@ -216,20 +234,27 @@ def _climb(
 ) -> _Best:
     """Steps of shrinking size from the best points, each of which keeps its best successor.
 
-    A third of the steps go uphill, a third are random, and a third are random in few inputs."""
+    Some go uphill, some are random, and some are random in few inputs. Others go along the direction
+    that is stretched most, from the point or from the middle: neurons that are on there stay on."""
     points = best.points
     values = best.values
     rows = np.arange(points.shape[1])
+    middle = np.zeros(len(width)) if domain is None else (domain.lower + domain.upper) / 2
     for k in range(rounds):
         if budget.seconds_left <= 0 or points.shape[1] == 0:
             break
         step = 0.5 * 0.8**k * width[:, None]
         steps = rng.standard_normal((len(width), points.shape[1], PROPOSALS))
-        uphill = np.sign(goal.uphill(points, step))
+        uphill, t = goal.uphill(points, step, rng)
+        t = t / np.maximum(np.abs(t).max(axis=0), SMALLEST)
         third = PROPOSALS // 3
-        steps[:, :, :third] = uphill[:, :, None] * 0.5 ** np.arange(third)
+        steps[:, :, :third] = np.sign(uphill)[:, :, None] * 0.5 ** np.arange(third)
         steps[:, :, -third:] *= rng.random((len(width), points.shape[1], third)) < 0.2
+        steps[:, :, third : 2 * third] = t[:, :, None] * np.array([1.0, -1.0, 0.1, -0.1])
         tries = points[:, :, None] + step[:, :, None] * steps
+        from_middle = (rng.random(points.shape[1]) ** 2) * 0.5 * width[:, None] * t
+        tries[:, :, third] = middle[:, None] + from_middle
+        tries[:, :, third + 1] = middle[:, None] - from_middle
         if domain is not None:
             tries = domain.moved_into(tries.reshape(len(width), -1)).reshape(tries.shape)
         scores = goal.at(tries.reshape(len(width), -1)).reshape(tries.shape[1:])
@@ -259,29 +284,9 @@ def jacobians(
     result = np.empty((outputs.shape[0], network.input_size, columns))
     for row in range(outputs.shape[0]):
         start = np.repeat(outputs[[row], :].toarray().T, columns, axis=1)
-        result[row] = _gradient(network, start, slopes)
+        found = gradients(network, start, slopes)
+        result[row] = found.get(0, 0.0)
     return result
-
-
-def _gradient(network: Network, start: Array, slopes: Mapping[int, Array]) -> Array:
-    """The gradient in the input of start . output, (inputs, columns), from the output backward."""
-    gradient: dict[int, Array] = {len(network.nodes) - 1: start}
-
-    def add(source: int, part: Array) -> None:
-        gradient[source] = gradient[source] + part if source in gradient else part
-
-    for i in range(len(network.nodes) - 1, 0, -1):
-        node = network.nodes[i]
-        g = gradient.pop(i, None)
-        if g is None:
-            continue
-        if isinstance(node, Affine):
-            for source, matrix in zip(node.sources, node.matrices, strict=True):
-                add(source, matrix.T @ g)
-        else:
-            assert isinstance(node, Activation)
-            add(node.source, slopes[i] * g)
-    return gradient.get(0, np.zeros((network.input_size, start.shape[1])))
 
 
 def jacobian_spreads(
