@@ -30,7 +30,7 @@ lint: $(VENV)/.dev ## style, types, one-way imports
 docs: $(VENV)/.dev ## the documentation as a website, in build/site; dead links are errors
 	rm -rf build/pages && mkdir -p build/pages
 	tar -c --exclude=__pycache__ --exclude='*.safetensors' $(PAGES) | tar -x -C build/pages
-	$(BIN)/mkdocs build --strict
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 build: $(VENV)/.dev ## the wheel, in dist/
 	rm -rf dist

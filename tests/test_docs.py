@@ -226,6 +226,17 @@ def _detail_keys(node: ast.AST) -> set[str]:
     }
 
 
+def test_the_readme_of_a_package_index_has_no_links_into_the_repository() -> None:
+    """What the build makes of the README; on an index, a relative link would lead nowhere."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    hook = project["tool"]["hatch"]["metadata"]["hooks"]["fancy-pypi-readme"]
+    text = (ROOT / "README.md").read_text()
+    for step in hook["substitutions"]:
+        text = re.sub(step["pattern"], step["replacement"], text)
+    assert "Which method should I use?" in text
+    assert not re.findall(r"\]\((?!https?:)[^)]*\)", text)
+
+
 def test_the_citation_has_the_version_of_the_package() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     citation = (ROOT / "CITATION.cff").read_text()

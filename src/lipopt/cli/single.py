@@ -207,7 +207,7 @@ def compare(
     methods: Annotated[
         str | None,
         typer.Option(
-            "--methods", metavar="A,B,...", help=f"of {METHODS}", show_default="all but auto"
+            "--methods", metavar="A,B,...", help=f"some of {METHODS}", show_default="all but auto"
         ),
     ] = None,
     time_limit: TimeOption = 60.0,

@@ -12,6 +12,8 @@ Methods of other packages have names too: those of their entry points in the gro
 
     [project.entry-points."lipopt.methods"]
     their-method = "their_package:TheirMethod"
+
+If two have the same name, lipopt's own is taken, or the one that Python finds first.
 """
 
 from __future__ import annotations

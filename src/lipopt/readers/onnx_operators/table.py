@@ -23,8 +23,8 @@ HANDLERS: dict[str, Handler] = {}
 
 # Operators that are refused for a reason worth saying.
 REFUSED = {
-    "Softmax": "a softmax is not supported; bound the logits before it (logits=True, --logits)",
-    "LogSoftmax": "a softmax is not supported; bound the logits before it (logits=True, --logits)",
+    "Softmax": "a softmax is not supported; bound the logits before it: lipopt.load(..., logits=True), --logits",
+    "LogSoftmax": "a softmax is not supported; bound the logits before it: lipopt.load(..., logits=True), --logits",
     "ThresholdedRelu": "it jumps, so the network is not Lipschitz",
     "Hardmax": "it jumps, so the network is not Lipschitz",
     "ArgMax": "it jumps, so the network is not Lipschitz; cut the graph before it (output=NAME)",

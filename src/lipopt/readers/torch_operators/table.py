@@ -15,7 +15,7 @@ Tensor: TypeAlias = View | Array
 
 HANDLERS: dict[str, Handler] = {}
 
-SOFTMAX = "a softmax is not supported; bound the logits before it (logits=True)"
+SOFTMAX = "a softmax is not supported; bound the logits before it: lipopt.load(..., logits=True)"
 JUMP = "it jumps, so the network is not Lipschitz"
 ATTENTION = "attention multiplies tensors that depend on the input"
 STATISTICS = "it normalizes by statistics of its input, which is not supported"
