@@ -7,8 +7,7 @@
 Each needs the other tool: `pip install eclipse-nn`, `pip install maraboupy`, and auto_LiRPA from its repository (0.7.1 or
 later); none of them is needed by lipopt. Times are processor seconds in one thread (set OMP_NUM_THREADS=1), imports and the
 building of models excluded. The lower bound in a row is lipopt's: no correct upper bound is below it. Weights are normal
-with variance 1/fan-in, biases normal with variance 1/100. An l2 ball lies in the l_inf ball of the same radius, so lipopt's
-bounds hold there too, but may be loose. Every table is printed as markdown.
+with variance 1/fan-in, biases normal with variance 1/100. Every table is printed as markdown.
 """
 
 from __future__ import annotations
@@ -105,7 +104,7 @@ def balls() -> None:
 def _lipopt_in_a_ball(
     sizes: Sizes, model: nn.Module, x: torch.Tensor, radius: float, norm: NormName
 ) -> None:
-    ball = lipopt.Ball(x.numpy(), radius)
+    ball = lipopt.Ball(x.numpy(), radius, norm=norm)
     loaded = lipopt.load(model)
     for method in ("sdp", "auto"):
         result, seconds = timed(lipopt.bound, loaded, method=method, domain=ball, norm=norm)
@@ -125,7 +124,7 @@ def _eclipse_in_a_ball(sizes: Sizes, model: nn.Module, x: torch.Tensor, radius: 
     arguments = (x.numpy(), radius, "relu", "Fast")
     (value, _, code), seconds = timed(estimator.estimate_gen_local, *arguments)
     found = float(value) if code == 0 else f"failed ({code})"
-    show(name(sizes), radius, "l2", "", "ECLipsE-Gen-Local Fast, l2 ball", found, seconds)
+    show(name(sizes), radius, "l2", "", "ECLipsE-Gen-Local Fast", found, seconds)
 
 
 def jacobian_module(model: nn.Module, x: torch.Tensor) -> Any:
