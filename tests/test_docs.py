@@ -173,6 +173,7 @@ def test_docstring(name: str) -> None:
     text = subject.__doc__
     parameters = [p for p in inspect.signature(subject).parameters if p != "self"]
     assert not [p for p in parameters if not re.search(rf"^ +{p}: ", text, re.MULTILINE)]
+    assert "\n    Examples:\n" in text  # the heading by which the website knows what is code
     tests = doctest.DocTestFinder().find(subject, name, globs={"lipopt": lipopt})
     assert any(test.examples for test in tests)
     for test in tests:

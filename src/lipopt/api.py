@@ -90,7 +90,7 @@ def bound(
         LipoptError: the network cannot be read, the question makes no sense, the method does not
             take the network, the bound overflows, or it cannot be written as a certificate.
 
-    Example:
+    Examples:
         >>> import lipopt
         >>> weights = [[[1.0, -1.0], [2.0, 1.0]], [[1.0, -1.0]]]
         >>> result = lipopt.bound(weights, norm="linf")
@@ -166,7 +166,7 @@ def compare(
     Raises:
         LipoptError: as `bound` does; or, without `on_refusal`, a method does not take the problem.
 
-    Example:
+    Examples:
         >>> import lipopt
         >>> weights = [[[1.0, -1.0], [2.0, 1.0]], [[1.0, -1.0]]]
         >>> results = lipopt.compare(weights, methods=["product", "path-sum", "sdp"])
@@ -250,7 +250,7 @@ def lower_bound(
     Raises:
         LipoptError: the network cannot be read, or the question makes no sense.
 
-    Example:
+    Examples:
         >>> import lipopt
         >>> low = lipopt.lower_bound([[[1.0, -1.0], [2.0, 1.0]], [[1.0, -1.0]]], samples=100)
         >>> low.lower <= low.pop_lower

@@ -68,7 +68,7 @@ class Result:
             box: (Boxes) the number of the box that decided, from 0.
             boxes: (Boxes) the number of boxes.
 
-    Example:
+    Examples:
         >>> import lipopt
         >>> result = lipopt.bound([[[1.0, -1.0]], [[2.0]]], method="sdp", certify=True)
         >>> result.method, result.status, result.output, result.domain
@@ -139,7 +139,7 @@ class LowerBound:
         network: the SHA-256 of the network's own file, as `Network.save` writes it.
         source: the files that the network was read from, with their SHA-256.
 
-    Example:
+    Examples:
         >>> import json, lipopt
         >>> low = lipopt.lower_bound([[[1.0, -1.0]], [[2.0]]], samples=100)
         >>> round(low.lower, 6), low.norm

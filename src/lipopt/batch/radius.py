@@ -82,7 +82,7 @@ def certified_radius(
     Raises:
         LipoptError: an argument makes no sense, or the method does not take the network.
 
-    Example:
+    Examples:
         >>> import lipopt
         >>> network = lipopt.load([[[1.0, 0.0], [0.0, 1.0]]])
         >>> radius = lipopt.certified_radius(network, [2.0, 1.0], label=0)  # x_0 > x_1 up to 1/2

@@ -48,7 +48,7 @@ class Row:
         certificate: the file that proves `upper`, if certificates were asked for.
         error: why there is no answer, in one line; None if there is one.
 
-    Example:
+    Examples:
         >>> import lipopt
         >>> network = lipopt.load([[[1.0, -2.0], [3.0, 1.0]]])
         >>> rows = lipopt.local_bounds(network, [[0.5, 0.5]], radius=0.1)

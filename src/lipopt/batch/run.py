@@ -105,7 +105,7 @@ def local_bounds(
         LipoptError: an argument makes no sense, or a file cannot be written. All that can be
             checked is checked before anything is solved.
 
-    Example:
+    Examples:
         >>> import lipopt
         >>> network = lipopt.load([[[1.0, -2.0], [3.0, 1.0]]])
         >>> rows = lipopt.local_bounds(network, [[0.5, 0.5]], radius=[0.1, 2.0], margins="all")

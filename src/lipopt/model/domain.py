@@ -30,7 +30,7 @@ class Box:
         LipoptError: the bounds are not finite numbers, do not fit each other, leave no point, or
             reach beyond 1e300.
 
-    Example:
+    Examples:
         >>> import lipopt
         >>> lipopt.Box(0, [1, 2]).bounds(2)
         (array([0., 0.]), array([1., 2.]))
@@ -90,7 +90,7 @@ class Ball:
             outside the clip range, the norm is unknown, the scale is not made of positive numbers,
             or the ball reaches beyond 1e300.
 
-    Example:
+    Examples:
         >>> import lipopt
         >>> lower, upper = lipopt.Ball([0.0, 0.5], radius=0.25, clip=(0, 1)).bounds(2)
         >>> float(lower[0]), bool(lower[1] <= 0.25 and 0.75 <= upper[1])
@@ -192,7 +192,7 @@ class Boxes:
     Raises:
         LipoptError: there is no box, or an entry is not a Box.
 
-    Example:
+    Examples:
         >>> import lipopt
         >>> union = lipopt.Boxes((lipopt.Box([0, 0], [1, 1]), lipopt.Box([-3, -1], [-2, 0])))
         >>> network = lipopt.load([[[1.0, -1.0], [2.0, 1.0]], [[1.0, -1.0]]])

@@ -99,7 +99,7 @@ class Network:
     Raises:
         LipoptError: the nodes do not fit each other, or a weight is NaN or infinite.
 
-    Example:
+    Examples:
         >>> import lipopt
         >>> network = lipopt.load([[[1.0, -1.0], [2.0, 1.0]], [[1.0, -1.0]]])
         >>> network.input_size, network.output_size, network.neurons, network.weights
@@ -208,7 +208,7 @@ class Network:
         Raises:
             LipoptError: the shape does not fit the network.
 
-        Example:
+        Examples:
             >>> import lipopt
             >>> network = lipopt.load([[[1.0, -1.0]], [[2.0]]])
             >>> network.forward([[1.0, 0.0], [0.0, 1.0]])

@@ -54,7 +54,7 @@ def load(
         LipoptError: the source cannot be read, has a layer that is not supported, or was given an
             option that does not go with it; or the network differs from its original.
 
-    Example:
+    Examples:
         >>> import lipopt, numpy as np
         >>> network = lipopt.load([np.eye(3), np.ones((1, 3))], activation="tanh")
         >>> network.input_shape, network.neurons

@@ -91,7 +91,7 @@ class Penalty(nn.Module):  # type: ignore[misc]
         LipoptError: the model cannot be read, an option makes no sense, the outputs do not depend
             on the input, or weights are not finite.
 
-    Example:
+    Examples:
         >>> import torch
         >>> from lipopt.training import Penalty
         >>> model = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.ReLU(), torch.nn.Linear(8, 2))

@@ -51,7 +51,7 @@ class LiPopt:
         LipoptError: degree, pattern or solver is not one of these; when it is called, the degree is
             below the depth, the polynomial or the LP is too large, or the norm is l2.
 
-    Example:
+    Examples:
         >>> import lipopt
         >>> weights = [[[1.0, -1.0], [2.0, 1.0]], [[1.0, -1.0]]]
         >>> result = lipopt.bound(weights, method=lipopt.LiPopt(degree=3, pattern="full"))

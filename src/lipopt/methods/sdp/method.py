@@ -60,7 +60,7 @@ class SDP:
         LipoptError: rank or gap is not positive; when it is called, a layer is too wide for it, or
             the device is not there.
 
-    Example:
+    Examples:
         >>> import lipopt
         >>> weights = [[[1.0, -1.0], [2.0, 1.0]], [[1.0, -1.0]]]
         >>> result = lipopt.bound(weights, method=lipopt.SDP(gap=1e-6))
