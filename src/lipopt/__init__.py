@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from .model.network import Network as Network
     from .readers import load as load
     from .readers.vnnlib import read_vnnlib as read_vnnlib
+    from .result import Comparison as Comparison
     from .result import LowerBound as LowerBound
     from .result import Result as Result
 
@@ -39,6 +40,7 @@ _HOME = {
     "Network": "model.network",
     "load": "readers",
     "read_vnnlib": "readers.vnnlib",
+    "Comparison": "result",
     "LowerBound": "result",
     "Result": "result",
 }

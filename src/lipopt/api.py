@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from numbers import Integral, Real
 from typing import Any, Literal
@@ -16,16 +17,20 @@ from .errors import LipoptError
 from .lower.gradients import sample
 from .lower.pop import pop_lower_bound
 from .methods.auto import MAX_GAP, Auto
+from .methods.baselines import PathSum
 from .methods.branch import QUICK_CELLS, Branch, cells_in_a_second
 from .methods.registry import Method, find_method, method_names
 from .model.domain import Domain, Region, describe, one_box_only, pieces
 from .model.network import Network
 from .model.norms import NormName
+from .numerics.arrays import as_index
 from .numerics.blas import arithmetic
+from .problem.interruption import Interruption, interruptible
 from .problem.question import Posed, Question, pose
-from .problem.task import Budget, Progress, Sample, Status, Task, UpperBound
+from .problem.task import Budget, Sample, Status, Task, UpperBound
+from .progress import Progress, progress_as_asked
 from .readers import load
-from .result import LowerBound, Result
+from .result import Comparison, LowerBound, Result
 
 SAMPLES = 50_000  # random points for `lower_bound`: the paper's number
 QUICK_SAMPLES = 5_000  # random points for the lower bound that stands beside an upper bound
@@ -51,7 +56,7 @@ def bound(
     seed: int = 0,
     samples: int | None = None,
     certify: bool = False,
-    progress: Progress | None = None,
+    progress: Progress | bool | None = None,
 ) -> Result:
     """A proved upper bound on the Lipschitz constant, with lower bounds beside it.
 
@@ -79,12 +84,14 @@ def bound(
         samples: random points for the lower bound; 5,000 if not given, fewer for large networks.
         certify: whether to write a certificate too. `upper` is then what the certificate proves, a
             little more than without, and `Result.save` writes the file.
-        progress: a function that is called with a message and, where it is known, the fraction of
-            the work that is done.
+        progress: True for a bar, on a terminal or in a notebook; or a function that is called with
+            a message and, where it is known, the fraction of the work that is done.
 
     Returns:
-        A Result: `upper`, `lower`, `pop_lower`, and how they were found. If Ctrl-C is pressed during
-        branch and bound, it is what was found until then, with the status "interrupted".
+        A Result: `upper`, `lower`, `pop_lower`, and how they were found. After Ctrl-C it is what was
+        found until then, with the status "interrupted". The method stops where it can and proves
+        what it has; the second Ctrl-C leaves it at the path sum, or at what is smaller and proved
+        already.
 
     Raises:
         LipoptError: the network cannot be read, the question makes no sense, the method does not
@@ -111,11 +118,11 @@ def bound(
         one_box_only("a certificate", domain)
     network = load(network, input_shape=input_shape)
     asked = _Asked.check(network, norm, output, margin, domain)
-    work = _Work.check(network, time_limit, seed, samples, QUICK_SAMPLES, progress, gap, jobs)
+    work = _Work.check(network, time_limit, seed, samples, QUICK_SAMPLES, gap, jobs)
     results = []
-    with arithmetic(network.widest):
+    with _at_work(network, progress) as user:
         for k, part in enumerate(asked.parts):
-            budget = work.budget(len(asked.parts) - k, time.monotonic() - start)
+            budget = work.budget(len(asked.parts) - k, user, time.monotonic() - start)
             share = budget.share(LOWER_SHARE)
             inquiry = _Inquiry.start(asked, part, share, work.samples, certify)
             results.append(inquiry.result(chosen, budget, certify))
@@ -135,9 +142,8 @@ def compare(
     seed: int = 0,
     samples: int | None = None,
     certify: bool = False,
-    progress: Progress | None = None,
-    on_refusal: Callable[[str, LipoptError], None] | None = None,
-) -> list[Result]:
+    progress: Progress | bool | None = None,
+) -> Comparison:
     """The same question put to several methods.
 
     Intervals, presolve and lower bounds are computed once; lower bounds that one method finds count
@@ -156,15 +162,15 @@ def compare(
         seed: the seed of everything random.
         samples: random points for the lower bound; 5,000 if not given, fewer for large networks.
         certify: whether to write a certificate of every bound.
-        progress: a function that is called with a message and a fraction.
-        on_refusal: a function that is called with the name of a method that does not take the
-            problem, and its error. Without it, the error is raised.
+        progress: True for a bar, or a function that is called with a message and a fraction.
 
     Returns:
-        A Result for every method that took the problem, the smallest upper bound first.
+        A Comparison: a list with a Result for every method that took the problem, the smallest
+        upper bound first. Its field `refused` has the reasons of the methods that did not. After
+        Ctrl-C these include the methods that were not tried.
 
     Raises:
-        LipoptError: as `bound` does; or, without `on_refusal`, a method does not take the problem.
+        LipoptError: as `bound` does; or no method takes the problem.
 
     Examples:
         >>> import lipopt
@@ -172,8 +178,8 @@ def compare(
         >>> results = lipopt.compare(weights, methods=["product", "path-sum", "sdp"])
         >>> results[0].upper <= results[1].upper <= results[2].upper
         True
-        >>> results[-1].method
-        'product'
+        >>> results[-1].method, results.refused
+        ('product', {})
     """
     if methods is None:
         methods = [name for name in method_names() if name != "auto"]
@@ -184,23 +190,28 @@ def compare(
         one_box_only("a certificate", domain)
     network = load(network, input_shape=input_shape)
     asked = _Asked.check(network, norm, output, margin, domain)
-    work = _Work.check(network, time_limit, seed, samples, QUICK_SAMPLES, progress)
+    work = _Work.check(network, time_limit, seed, samples, QUICK_SAMPLES)
     found: dict[int, list[Result]] = {k: [] for k in range(len(chosen))}
-    with arithmetic(network.widest):
+    refused: dict[str, str] = {}
+    with _at_work(network, progress) as user:
         for part in asked.parts:
-            share = work.budget(len(asked.parts)).share(LOWER_SHARE)
+            share = work.budget(len(asked.parts), user).share(LOWER_SHARE)
             inquiry = _Inquiry.start(asked, part, share, work.samples, certify)
             for k in list(found):
                 try:
-                    result = inquiry.result(chosen[k], work.budget(len(asked.parts)), certify)
-                    found[k].append(result)
+                    if user.interruption.has_come:
+                        raise LipoptError("interrupted before its turn came")
+                    budget = work.budget(len(asked.parts), user)
+                    found[k].append(inquiry.result(chosen[k], budget, certify))
                 except LipoptError as error:
-                    if on_refusal is None:
-                        raise
-                    on_refusal(chosen[k].name, error)
+                    refused[chosen[k].name] = str(error)
                     del found[k]
+    if not found:
+        reasons = "; ".join(f"{name}: {reason}" for name, reason in refused.items())
+        raise LipoptError(f"no method takes this: {reasons}")
     results = [_largest(each, domain) for each in found.values()]
-    return sorted(_sharing_lower_bounds(results), key=lambda result: result.upper)
+    ordered = sorted(_sharing_lower_bounds(results), key=lambda result: result.upper)
+    return Comparison(ordered, refused)
 
 
 def _sharing_lower_bounds(results: Sequence[Result]) -> list[Result]:
@@ -228,7 +239,7 @@ def lower_bound(
     time_limit: float | None = None,
     seed: int = 0,
     samples: int | None = None,
-    progress: Progress | None = None,
+    progress: Progress | bool | None = None,
 ) -> LowerBound:
     """Lower bounds on the Lipschitz constant, and on the optimum of the problem that methods relax.
 
@@ -242,7 +253,7 @@ def lower_bound(
         time_limit: in seconds.
         seed: the seed of everything random.
         samples: random points; 50,000 if not given, fewer for large networks.
-        progress: a function that is called with a message and a fraction.
+        progress: True for a bar, or a function that is called with a message and a fraction.
 
     Returns:
         A LowerBound: both bounds, and the point with the largest gradient that was found.
@@ -261,11 +272,11 @@ def lower_bound(
     start = time.monotonic()
     network = load(network, input_shape=input_shape)
     asked = _Asked.check(network, norm, output, margin, domain)
-    work = _Work.check(network, time_limit, seed, samples, SAMPLES, progress)
+    work = _Work.check(network, time_limit, seed, samples, SAMPLES)
     found = []
-    with arithmetic(network.widest):
+    with _at_work(network, progress) as user:
         for k, part in enumerate(asked.parts):
-            budget = work.budget(len(asked.parts) - k, time.monotonic() - start)
+            budget = work.budget(len(asked.parts) - k, user, time.monotonic() - start)
             inquiry = _Inquiry.start(asked, part, budget, work.samples)
             found.append(inquiry.lower_bound(time.monotonic() - start))
     largest = max(found, key=lambda low: low.lower)
@@ -297,6 +308,9 @@ class _Asked:
         if not (domain is None or isinstance(domain, Region)):
             kind = type(domain).__name__
             raise LipoptError(f"the domain is a Ball, a Box, Boxes or None, got {kind}")
+        output = as_index(output)
+        if isinstance(margin, tuple | list):
+            margin = tuple(as_index(k) for k in margin)
         question = Question.about(network, norm=norm, output=output, margin=margin, domain=domain)
         words = str(output) if margin is None else f"{margin[0]} - {margin[1]}"
         return _Asked(network, question, pieces(domain), words)
@@ -309,7 +323,6 @@ class _Work:
     time_limit: float | None
     seed: int
     samples: int
-    progress: Progress | None
     gap: float | None
     jobs: int
 
@@ -320,7 +333,6 @@ class _Work:
         seed: int,
         samples: int | None,
         usual_samples: int,
-        progress: Progress | None,
         gap: float | None = None,
         jobs: int = 1,
     ) -> _Work:
@@ -332,12 +344,31 @@ class _Work:
             raise LipoptError(f"the gap must be a number >= 0, such as 0.01, got {gap!r}")
         if not isinstance(jobs, Integral) or jobs < 1:
             raise LipoptError(f"the number of jobs must be a whole number > 0, got {jobs!r}")
-        return _Work(time_limit, seed, samples, progress, gap, int(jobs))
+        return _Work(time_limit, seed, samples, gap, int(jobs))
 
-    def budget(self, parts: int, spent: float = 0.0) -> Budget:
+    def budget(self, parts: int, user: _User, spent: float = 0.0) -> Budget:
         """The budget, from now on, of one of several parts that share what is left of the time."""
         limit = None if self.time_limit is None else max(0.0, self.time_limit - spent) / parts
-        return Budget.of(limit, self.seed, self.progress, self.gap, self.jobs)
+        return Budget.of(limit, self.seed, user.progress, self.gap, self.jobs, user.interruption)
+
+
+@dataclass(frozen=True)
+class _User:
+    """What the user sees of the work, and whether it is to end."""
+
+    progress: Progress | None
+    interruption: Interruption
+
+
+@contextmanager
+def _at_work(network: Network, progress: Progress | bool | None) -> Iterator[_User]:
+    """While a question is answered: arithmetic that fits the network, progress, Ctrl-C."""
+    with (
+        arithmetic(network.widest),
+        progress_as_asked(progress) as shown,
+        interruptible() as interruption,
+    ):
+        yield _User(shown, interruption)
 
 
 @dataclass(frozen=True, eq=False)
@@ -388,9 +419,12 @@ class _Inquiry:
     def result(self, method: Method, budget: Budget, certify: bool) -> Result:
         """What a method says, the largest over all parts; with `certify`, as a certificate."""
         start = time.monotonic()
-        answer = self._answer(method, budget, certify)
-        if isinstance(method, Auto):
-            answer = self._go_on(answer, budget, certify)
+        try:
+            answer = self._answer(method, budget, certify)
+            if isinstance(method, Auto) and not budget.interruption.has_come:
+                answer = self._go_on(answer, budget, certify)
+        except KeyboardInterrupt:  # the second one; the first leaves it to methods to end
+            answer = self._answer(PathSum(), budget, certify).with_details(chosen="path-sum")
         worst = answer.worst
         upper = worst.value
         details = worst.details
@@ -406,7 +440,7 @@ class _Inquiry:
             pop_lower=self._pop_lower(answer, upper),
             method=method.name,
             seconds=self.seconds + time.monotonic() - start,
-            status=_status([found.status for found in answer.bounds]),
+            status="interrupted" if budget.interruption.has_come else answer.status,
             point=_as_tuple(best),
             certificate=certificate,
             proofs=tuple(found.proof for found in answer.bounds),
@@ -481,6 +515,10 @@ class _Answer:
     @property
     def worst(self) -> UpperBound:
         return max(self.bounds, key=lambda found: found.value)
+
+    @property
+    def status(self) -> Status:
+        return _status([found.status for found in self.bounds])
 
     def with_details(self, **details: Any) -> _Answer:
         """The same answer with more details."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
@@ -121,6 +121,26 @@ class Result:
         if self.source is not None:
             values["source"] = asdict(self.source)
         return json.dumps(values)
+
+
+class Comparison(list[Result]):
+    """What `compare` returns: a list of results, the smallest upper bound first.
+
+    Args:
+        results: a Result for every method that took the problem.
+        refused: for every method that did not, by its name, the reason.
+
+    Example:
+        >>> import lipopt
+        >>> weights = [[[1.0, -1.0]], [[2.0]]]
+        >>> found = lipopt.compare(weights, methods=["path-sum", "shor"], norm="l1")
+        >>> [result.method for result in found], list(found.refused)
+        (['path-sum'], ['shor'])
+    """
+
+    def __init__(self, results: Iterable[Result], refused: Mapping[str, str]) -> None:
+        super().__init__(results)
+        self.refused = dict(refused)
 
 
 @dataclass(frozen=True)

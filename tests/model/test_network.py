@@ -189,7 +189,7 @@ def test_shapes_of_one_input() -> None:
 
 def test_public_names() -> None:
     names = (
-        "Ball Box Boxes LiPopt LipoptError LowerBound Network Result Row SDP bound certified_radius compare load "
+        "Ball Box Boxes Comparison LiPopt LipoptError LowerBound Network Result Row SDP bound certified_radius compare load "
         "local_bounds lower_bound read_vnnlib"
     )
     assert sorted(lipopt.__all__) == sorted(names.split())

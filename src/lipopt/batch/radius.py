@@ -21,7 +21,7 @@ from ..methods.baselines import path_sum_bound
 from ..methods.registry import Method, find_method
 from ..model.network import Network
 from ..model.norms import NormName, find_norm
-from ..numerics.arrays import Array, as_array
+from ..numerics.arrays import Array, as_array, as_index
 from ..numerics.blas import quiet
 from ..problem.question import output_matrix
 from ..readers import load
@@ -97,6 +97,7 @@ def certified_radius(
         raise LipoptError(f"the largest radius must be a positive number, got {largest}")
     if not 0 < precision < 1:
         raise LipoptError(f"the precision must lie between 0 and 1, got {precision}")
+    label = as_index(label)
     output_matrix(network, label, None)  # LipoptError if there is no such output
     ask = Ask(
         (),

@@ -86,7 +86,7 @@ class Records:
 
     def append(self, rows: Iterable[Row]) -> None:
         """Write the rows of whole points, and see them on the disk."""
-        lines = [json.dumps(asdict(row), allow_nan=False) + "\n" for row in rows]
+        lines = [row_line(row) for row in rows]
         self._write("".join(lines).encode())
 
     def close(self) -> None:
@@ -97,6 +97,11 @@ class Records:
         self._file.write(content)
         self._file.flush()
         os.fsync(self._file.fileno())
+
+
+def row_line(row: Row) -> str:
+    """A row as a line of the file."""
+    return json.dumps(asdict(row), allow_nan=False) + "\n"
 
 
 def read_rows(path: str | Path) -> Iterator[Row]:

@@ -10,11 +10,11 @@ chunk are solved as one batch, and their last digits depend on what else is in i
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from numbers import Integral
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 
@@ -25,9 +25,10 @@ from ..methods.sdp.backend import backend
 from ..methods.sdp.method import SDP
 from ..model.network import Network
 from ..model.norms import NormName
-from ..numerics.arrays import Array
+from ..numerics.arrays import Array, as_index
 from ..numerics.blas import quiet
 from ..problem.question import output_matrix
+from ..progress import RowsProgress, rows_progress_as_asked
 from ..readers import load
 from ..readers.points import check_labels, check_points
 from .chunks import Chunk, in_parts, make_chunks
@@ -36,8 +37,6 @@ from .results_file import Records, read_rows
 from .rows import Ask, Margins, Point, Row
 
 METHOD = SDP(gap=1e-3)  # ten times looser than for one problem: most problems need half the time
-
-Progress: TypeAlias = Callable[[int, int, int], None]  # rows done, failed, all
 
 
 def local_bounds(
@@ -63,7 +62,7 @@ def local_bounds(
     cluster: str | None = None,
     path: str | Path | None = None,
     resume: bool = False,
-    progress: Progress | None = None,
+    progress: RowsProgress | bool | None = None,
 ) -> list[Row]:
     """Bounds on Lipschitz constants over the balls around many points.
 
@@ -94,7 +93,8 @@ def local_bounds(
         cluster: the address of a Dask scheduler, to use its workers instead.
         path: a results file to append rows to as they finish; see docs/scaling.md.
         resume: go on with the results file of a run that ended early.
-        progress: called with the numbers of rows that are done, that failed, and of all.
+        progress: True for a bar, on a terminal or in a notebook; or a function that is called with
+            the numbers of rows that are done, that failed, and of all.
 
     Returns:
         One row for every point, radius and output or margin, and one for every certified radius,
@@ -122,7 +122,7 @@ def local_bounds(
         clip=clip,
         certified_radius=certified_radius,
         certificates=certificates,
-        output=output,
+        output=as_index(output),
         margins=margins,
         certify=certify,
         time_limit=time_limit,
@@ -133,12 +133,12 @@ def local_bounds(
         load(network, input_shape=input_shape), points, ask, labels=labels, resume=resume
     )
     rows: list[Row] = []
-    with engine(jobs, cluster) as where:
+    with engine(jobs, cluster) as where, rows_progress_as_asked(progress) as show:
         if path is None:
-            for chunk_rows in run.solve(where, progress=progress):
+            for chunk_rows in run.solve(where, progress=show):
                 rows += chunk_rows
         else:
-            run.write(Path(path), where, resume, progress)
+            run.write(Path(path), where, resume, show)
             rows += read_rows(path)
     return sorted(rows, key=lambda row: row.point)
 
@@ -199,7 +199,7 @@ class Run:
         }
 
     def write(
-        self, path: Path, where: Engine, resume: bool = False, progress: Progress | None = None
+        self, path: Path, where: Engine, resume: bool = False, progress: RowsProgress | None = None
     ) -> None:
         """Append the rows to a file, whole points at a time."""
         records = self._open(path, resume)
@@ -215,7 +215,10 @@ class Run:
         return Records.create(path, self.header())
 
     def solve(
-        self, where: Engine, done: frozenset[int] = frozenset(), progress: Progress | None = None
+        self,
+        where: Engine,
+        done: frozenset[int] = frozenset(),
+        progress: RowsProgress | None = None,
     ) -> Iterator[list[Row]]:
         """The rows of the points that are not done, by chunks."""
         finished = len(done) * self.rows_per_point

@@ -15,15 +15,18 @@ Commands import what they need when they run: `lipopt --help` must not wait for 
 
 from __future__ import annotations
 
+import os
 import sys
+from functools import wraps
 from inspect import cleandoc
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from ..errors import LipoptError
 from ..names import printable
 from .local import local
+from .options import Run
 from .single import bound, check, compare, demo, info, lower, report
 
 app = typer.Typer(
@@ -39,8 +42,26 @@ def _help(text: str) -> str:
     return "\n\n".join(paragraph.replace("\n", " ") for paragraph in paragraphs)
 
 
+def _until_nobody_reads(run: Run) -> Run:
+    """The same command. That its reader goes away, such as `| head`, ends it, and is no error."""
+
+    @wraps(run)
+    def call(**given: Any) -> None:
+        try:
+            try:
+                run(**given)
+            finally:
+                sys.stdout.flush()
+        except BrokenPipeError:
+            nowhere = os.open(os.devnull, os.O_WRONLY)  # for what is still in the buffer
+            os.dup2(nowhere, sys.stdout.fileno())
+            raise typer.Exit from None
+
+    return call
+
+
 for run in (info, bound, lower, compare, check, report, local, demo):  # in the order of the help
-    app.command(help=_help(run.__doc__ or ""))(run)
+    app.command(help=_help(run.__doc__ or ""))(_until_nobody_reads(run))
 
 
 def _show_version(asked: bool) -> None:

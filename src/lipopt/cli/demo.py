@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
-from typing import Any
+from rich.console import Console
 
 from ..api import compare
-from ..errors import LipoptError
 from ..examples import LABEL, digits, example
-from ..model.domain import Ball
-from ..problem.task import Progress
+from ..model.domain import Ball, Domain
+from ..progress import Progress
 from ..show import tables
 
 METHODS = ("product", "path-sum", "lip-sdp", "sdp", "lipopt-3")
+RADII = (0.01, 0.1)  # of the balls around a digit
+SECONDS = 5.0  # for each method
 
 
-def run(console: Any, progress: Progress | None) -> None:
+def run(console: Console, progress: Progress | None) -> None:
     """Global constants of both networks, then local ones around a digit."""
     images, labels = digits()
+    domains: list[Domain] = [None]
+    for radius in RADII:
+        domains.append(Ball(images[2 * LABEL], radius, clip=(0, 1)))
     for name in ("pruned", "dense"):
         network = example(name)
         right = (network.forward(images).argmax(axis=1) == labels).sum()
@@ -24,25 +28,15 @@ def run(console: Any, progress: Progress | None) -> None:
             f"{name} MNIST network (784-300-100-10, ELU), {right} of {len(labels)} digits right",
             align="left",
         )
-        for domain in (
-            None,
-            *(Ball(images[2 * LABEL], radius, clip=(0, 1)) for radius in (0.01, 0.1)),
-        ):
-            refused: list[tuple[str, str]] = []
-
-            def note(
-                method: str, error: LipoptError, refused: list[tuple[str, str]] = refused
-            ) -> None:
-                refused.append((method, str(error)))
-
-            options: dict[str, Any] = {
-                "output": LABEL,
-                "domain": domain,
-                "samples": 2000,
-                "methods": METHODS,
-                "time_limit": 5,
-            }
-            tables.show(
-                console, compare(network, progress=progress, on_refusal=note, **options), refused
+        for domain in domains:
+            results = compare(
+                network,
+                output=LABEL,
+                domain=domain,
+                samples=2000,
+                methods=METHODS,
+                time_limit=SECONDS,
+                progress=progress,
             )
+            tables.show(console, results, results.refused)
             console.print()

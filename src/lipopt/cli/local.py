@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import signal
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import StrEnum
@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ..errors import LipoptError
-from ..show.progress import rows_progress
+from ..progress import rows_progress
 from .options import (
+    STANDARD_OUTPUT,
     BallNormOption,
     ClipOption,
     JsonOption,
@@ -33,7 +34,7 @@ from .options import (
 )
 
 if TYPE_CHECKING:
-    from ..batch.rows import Ask
+    from ..batch.rows import Ask, Row
     from ..methods.registry import Method
     from ..numerics.arrays import Array
 
@@ -198,7 +199,12 @@ class Where:
 class Output:
     """The options that say where the rows go, and what is shown."""
 
-    results: Annotated[Path, typer.Option("--results", "-o", help="file for the rows, JSON Lines")]
+    results: Annotated[
+        Path,
+        typer.Option(
+            "--results", "-o", help="file for the rows, JSON Lines; - for standard output"
+        ),
+    ]
     resume: Annotated[
         bool, typer.Option("--resume", help="go on with the file of a run that ended early")
     ] = False
@@ -209,9 +215,11 @@ class Output:
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="no progress, no table")] = False
 
     def check(self, model: Path) -> None:
-        """Refuse a picture that could not be drawn in the end."""
+        """Refuse a picture that could not be drawn in the end, or what goes with a file alone."""
         from ..show.histograms import check_picture
 
+        if self.results == STANDARD_OUTPUT and (self.resume or self.plot or self.as_json):
+            raise LipoptError("--resume, --plot and --json go with a file for the rows, not with -")
         if self.plot is None:
             return
         check_picture(self.plot)
@@ -242,8 +250,24 @@ def local(
         engine(where.number_of_jobs(solving.device), where.cluster) as chosen,
         rows_progress(output.quiet) as progress,
     ):
+        if output.results == STANDARD_OUTPUT:
+            _print_rows(run.solve(chosen, progress=progress))
+            return
         run.write(output.results, chosen, output.resume, progress)
     _show(output, network.output_size)
+
+
+def _print_rows(chunks: Iterable[Sequence[Row]]) -> None:
+    """Print rows as they come; exit code 1 if some have no answer."""
+    from ..batch.results_file import row_line
+
+    failed = 0
+    for rows in chunks:
+        for row in rows:
+            print(row_line(row), end="", flush=True)
+            failed += row.error is not None
+    if failed:
+        raise typer.Exit(1)
 
 
 def _ask(asked: Asked, solving: Solving) -> Ask:

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from ..model.network import Network
 
 Run: TypeAlias = Callable[..., None]  # what a command does
+STANDARD_OUTPUT = Path("-")  # where a file is asked for
 
 
 class NormName(StrEnum):

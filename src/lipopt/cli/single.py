@@ -13,7 +13,7 @@ import typer
 
 from ..errors import LipoptError
 from ..names import printable
-from ..show.progress import message_progress
+from ..progress import message_progress
 from .options import (
     METHODS,
     CertificateOption,
@@ -130,7 +130,7 @@ def bound(
 ) -> None:
     """Bound the Lipschitz constant from above, with a lower bound beside it.
 
-    Ctrl-C during branch and bound shows what was found until then; the exit code is 130."""
+    Ctrl-C shows what was found until then; the exit code is 130."""
     from ..api import bound as run
     from ..methods.registry import find_method
     from ..show import tables
@@ -141,7 +141,8 @@ def bound(
         settings["pattern"] = pattern
     if device is not None:
         settings["device"] = device
-    with message_progress(quiet or as_json) as progress:
+    console = tables.console()
+    with message_progress(quiet or as_json, console) as progress:
         result = run(
             reading.network,
             method=find_method(method, **settings),
@@ -160,7 +161,7 @@ def bound(
     elif quiet:
         print(repr(result.upper))
     else:
-        tables.show(tables.console(), [result])
+        tables.show(console, [result])
         print(written)
     if result.status == "interrupted":
         raise typer.Exit(130)
@@ -181,7 +182,8 @@ def lower(
     from ..api import lower_bound as run
     from ..show import tables
 
-    with message_progress(quiet or as_json) as progress:
+    console = tables.console()
+    with message_progress(quiet or as_json, console) as progress:
         result = run(
             reading.network,
             time_limit=time_limit,
@@ -195,7 +197,6 @@ def lower(
     elif quiet:
         print(repr(result.lower))
     else:
-        console = tables.console()
         console.print(tables.question(result), style="bold", highlight=False)
         console.print(tables.lower_lines(result), highlight=False)
 
@@ -225,8 +226,8 @@ def compare(
     names = None
     if methods is not None:
         names = [name.strip() for name in methods.split(",")]
-    refused: list[tuple[str, str]] = []
-    with message_progress(quiet or as_json) as progress:
+    console = tables.console()
+    with message_progress(quiet or as_json, console) as progress:
         results = run(
             reading.network,
             methods=names,
@@ -235,23 +236,22 @@ def compare(
             samples=samples,
             certify=certificate is not None,
             progress=progress,
-            on_refusal=lambda name, error: refused.append((name, str(error))),
             **ask.options(),
         )
-    if not results:
-        reasons = "; ".join(f"{name}: {reason}" for name, reason in refused)
-        raise LipoptError(f"no method takes this: {reasons}")
     written = _save(reading.network, results[0], certificate)
     if as_json:
         rows = [json.loads(result.to_json()) for result in results]
-        rows += [{"method": name, "refused": reason} for name, reason in refused]
+        for name, reason in results.refused.items():
+            rows.append({"method": name, "refused": reason})
         print(json.dumps(rows))
     elif quiet:
         for result in results:
             print(result.method, repr(result.upper))
     else:
-        tables.show(tables.console(), results, refused)
+        tables.show(console, results, results.refused)
         print(written)
+    if any(result.status == "interrupted" for result in results):
+        raise typer.Exit(130)
 
 
 @command(Reading)
@@ -372,8 +372,9 @@ def demo() -> None:
     from ..show import tables
     from .demo import run
 
-    with message_progress(False) as progress:
-        run(tables.console(), progress)
+    console = tables.console()
+    with message_progress(False, console) as progress:
+        run(console, progress)
 
 
 def _check_certificate(path: Path | None, reading: Reading) -> None:

@@ -26,6 +26,12 @@ def as_array(values: Any) -> Any:
     return (tensor.float() if short else tensor).numpy()
 
 
+def as_index(value: Any) -> Any:
+    """A torch tensor that holds one whole number as an int; everything else as it is."""
+    is_whole = hasattr(value, "detach") and value.numel() == 1 and not value.is_floating_point()
+    return int(value) if is_whole else value
+
+
 def tidy(matrix: Any) -> Matrix:
     """A matrix in the form it is kept in: float32 or float64, dense or CSR, no stored zeros."""
     if matrix.dtype not in (np.float32, np.float64):

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, TypeAlias
 
 from ..model.norms import Norm
 from ..numerics.arrays import Array
+from ..progress import Progress
 from .derivative import DerivativeProblem
+from .interruption import Interruption
 from .proofs import Proof
 from .question import Posed
 
 Status: TypeAlias = Literal["complete", "time limit", "cell limit", "interrupted"]
-Progress: TypeAlias = Callable[..., None]  # progress(message, fraction=None)
 
 
 def _silent(message: str, fraction: float | None = None) -> None:
@@ -23,7 +24,9 @@ def _silent(message: str, fraction: float | None = None) -> None:
 
 @dataclass(frozen=True)
 class Budget:
-    """What limits the work: a deadline, a seed of everything random, where progress is shown."""
+    """What limits the work: a deadline, a seed of everything random, where progress is shown.
+
+    After Ctrl-C no time is left."""
 
     deadline: float | None = None  # on the clock of time.monotonic
     seed: int = 0
@@ -31,6 +34,7 @@ class Budget:
     gap: float | None = None  # between both bounds, relative: where branch and bound may stop
     jobs: int = 1  # processes that may share the work
     work: float = float("inf")  # of an LP, in products times iterations
+    interruption: Interruption = field(default_factory=Interruption)
 
     @staticmethod
     def of(
@@ -39,13 +43,17 @@ class Budget:
         progress: Progress | None = None,
         gap: float | None = None,
         jobs: int = 1,
+        interruption: Interruption | None = None,
     ) -> Budget:
         """A budget whose clock starts now."""
         deadline = None if time_limit is None else time.monotonic() + time_limit
-        return Budget(deadline, seed, progress or _silent, gap, jobs)
+        budget = Budget(deadline, seed, progress or _silent, gap, jobs)
+        return budget if interruption is None else replace(budget, interruption=interruption)
 
     @property
     def seconds_left(self) -> float:
+        if self.interruption.has_come:
+            return 0.0
         return float("inf") if self.deadline is None else self.deadline - time.monotonic()
 
     def at_most(self, seconds: float) -> Budget:

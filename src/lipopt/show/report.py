@@ -30,7 +30,8 @@ from ..numerics.arrays import Array
 from ..numerics.blas import arithmetic
 from ..problem.proofs import Multipliers
 from ..problem.question import Posed, Question, pose
-from ..problem.task import Budget, Progress, Task, UpperBound
+from ..problem.task import Budget, Task, UpperBound
+from ..progress import Progress
 from ..readers import load
 from ..result import Result
 from . import charts, tables
@@ -79,16 +80,12 @@ def report(
     picture = _picture_shape(network, image)
     if names is not None and len(names) != network.input_size:
         raise LipoptError(f"{len(names)} names for {network.input_size} inputs")
-    refused: list[tuple[str, str]] = []
-    results = compare(
-        network,
-        domain=domain,
-        samples=samples,
-        on_refusal=lambda name, error: refused.append((name, str(error))),
-        **options,
-    )
+    results = compare(network, domain=domain, samples=samples, **options)
     posed = refine(pose(network, question), Budget())
-    sections = [_bounds_section(results, refused), *_history_sections(results)]
+    sections = [
+        _bounds_section(results, list(results.refused.items())),
+        *_history_sections(results),
+    ]
     if isinstance(domain, Ball) and domain.radius > 0:
         sections.append(_radius_section(network, domain, options))
     shares = _sensitivity(posed, results)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from statistics import median
 from typing import Any
 
 from rich import box
 from rich.console import Console
+from rich.measure import Measurement
 from rich.table import Table
 
 from ..batch.summary import Summary
@@ -19,12 +21,20 @@ from ..problem.derivative import DerivativeProblem
 from ..result import LowerBound, Result
 
 FILE_WIDTH = 120  # characters of a line, if the output is not a terminal
+ENDLESS = 10_000  # characters of a line that holds any table
+
+
+class _Output(Console):
+    """Standard output; that its reader goes away is left to the command line, see cli/app.py."""
+
+    def on_broken_pipe(self) -> None:
+        raise BrokenPipeError
 
 
 def console() -> Console:
     """Standard output for tables. Names from files are not taken for markup."""
     width = None if sys.stdout.isatty() else FILE_WIDTH
-    return Console(width=width, markup=False, emoji=False)
+    return _Output(width=width, markup=False, emoji=False)
 
 
 def number(value: float) -> str:
@@ -46,20 +56,57 @@ def _rounded(value: float, up: bool) -> str:
     return f"{rounded:,f}" if value == 0 or 1e-4 <= abs(value) < 1e7 else f"{rounded:e}"
 
 
-def results_table(results: Sequence[Result], refused: Sequence[tuple[str, str]] = ()) -> Table:
-    """A row per method: the upper bound, its ratio to the lower bounds, the time."""
+@dataclass(frozen=True)
+class _Column:
+    """A column of a table. Where the table is too wide, the column that goes first has the largest
+    number; the two that go last stay, and those with 0 are never cut."""
+
+    title: str
+    cells: Sequence[str]
+    goes: int = 0
+    is_text: bool = False
+
+
+def _fitting(console: Console, columns: Sequence[_Column]) -> Table:
+    """A table that is no wider than the console, if two columns of it are not."""
+    endless = console.options.update(width=ENDLESS)
+    kept = sorted(columns, key=lambda column: column.goes)
+    while True:
+        table = _table([column for column in columns if column in kept])
+        width = Measurement.get(console, endless, table).maximum
+        if width <= console.width or len(kept) == 2:
+            return table
+        kept.pop()
+
+
+def _table(columns: Sequence[_Column]) -> Table:
     table = Table(box=box.SIMPLE_HEAD)
-    table.add_column("method")
-    for column in ("upper bound", "/ lower", "/ POP lower", "seconds"):
-        table.add_column(column, justify="right")
-    table.add_column("status")
-    for r in results:
-        chosen = f" ({_origin(r)})" if "chosen" in r.details else ""
-        ratios = [_ratio(r.upper, r.lower), _ratio(r.upper, r.pop_lower)]
-        table.add_row(r.method + chosen, number(r.upper), *ratios, f"{r.seconds:.2f}", r.status)
-    for name, reason in refused:
-        table.add_row(name, "-", "", "", "", printable(reason))
+    for column in columns:
+        justify: Any = "left" if column.is_text else "right"
+        is_kept_whole = column.goes == 0
+        table.add_column(column.title, justify=justify, overflow="fold", no_wrap=is_kept_whole)
+    for row in zip(*(column.cells for column in columns), strict=True):
+        table.add_row(*row)
     return table
+
+
+def results_table(console: Console, results: Sequence[Result]) -> Table:
+    """A row per method: the upper bound, its ratio to the lower bounds, the time."""
+    columns = [
+        _Column("method", [_method(r) for r in results], 1, is_text=True),
+        _Column("upper bound", [number(r.upper) for r in results]),
+        _Column("/ lower", [_ratio(r.upper, r.lower) for r in results], 3),
+        _Column("/ POP lower", [_ratio(r.upper, r.pop_lower) for r in results], 5),
+        _Column("seconds", [f"{r.seconds:.2f}" for r in results], 4),
+        _Column("status", [r.status for r in results], 2, is_text=True),
+    ]
+    return _fitting(console, columns)
+
+
+def _method(r: Result) -> str:
+    """The name of a method, and of the one that it chose."""
+    chosen = f" ({_origin(r)})" if "chosen" in r.details else ""
+    return r.method + chosen
 
 
 def _origin(r: Result) -> str:
@@ -84,15 +131,18 @@ def question(r: Result | LowerBound) -> str:
     return f"Lipschitz constant of {what} in the {r.norm} norm, {r.domain}"
 
 
-def show(console: Any, results: Sequence[Result], refused: Sequence[tuple[str, str]] = ()) -> None:
+def show(
+    console: Console, results: Sequence[Result], refused: Mapping[str, str] | None = None
+) -> None:
     """Print the question, what every method answered, and the lower bounds."""
-    if results:
-        console.print(question(results[0]), style="bold", highlight=False)
-    console.print(results_table(results, refused))
-    for name, reason in [item for r in results for item in r.details.get("refused", {}).items()]:
+    console.print(question(results[0]), style="bold", highlight=False)
+    console.print(results_table(console, results))
+    reasons = dict(refused or {})
+    for r in results:
+        reasons |= r.details.get("refused", {})
+    for name, reason in reasons.items():
         console.print(f"{name} was not used: {printable(reason)}", highlight=False)
-    if results:
-        console.print(lower_lines(results[0]), highlight=False)
+    console.print(lower_lines(results[0]), highlight=False)
 
 
 def lower_lines(r: Result | LowerBound) -> str:
@@ -107,40 +157,35 @@ def lower_lines(r: Result | LowerBound) -> str:
     return "\n".join(lines)
 
 
-def _summary_table(summary: Summary) -> Table:
+def _summary_table(console: Console, summary: Summary) -> Table:
     """A row per radius: how many points are certified, the constants, the gaps to the lower bounds on the POP."""
-    table = Table(box=box.SIMPLE_HEAD)
-    for column in (
-        "radius",
-        "points",
-        "certified",
-        "failed",
-        "median constant",
-        "worst",
-        "median gap",
-        "worst",
-    ):
-        table.add_column(column, justify="right")
-    for radius in summary.radii:
-        numbers = radius.numbers()
-        upper = [
-            "-" if u is None else number(u)
-            for u in (numbers["median_upper"], numbers["worst_upper"])
-        ]
-        gap = [
-            "-" if g is None else f"{g:.2%}" for g in (numbers["median_gap"], numbers["worst_gap"])
-        ]
-        certified = "-" if radius.certified is None else str(radius.certified)
-        table.add_row(
-            f"{radius.radius:g}", str(radius.points), certified, str(radius.failed), *upper, *gap
-        )
-    return table
+    radii = summary.radii
+    numbers = [radius.numbers() for radius in radii]
+    columns = [
+        _Column("radius", [f"{radius.radius:g}" for radius in radii]),
+        _Column("points", [str(radius.points) for radius in radii], 1),
+        _Column("certified", [_or_dash(radius.certified, str) for radius in radii]),
+        _Column("failed", [str(radius.failed) for radius in radii], 2),
+        _Column("median constant", [_or_dash(n["median_upper"], number) for n in numbers], 3),
+        _Column("worst", [_or_dash(n["worst_upper"], number) for n in numbers], 4),
+        _Column("median gap", [_or_dash(n["median_gap"], _percent) for n in numbers], 5),
+        _Column("worst gap", [_or_dash(n["worst_gap"], _percent) for n in numbers], 6),
+    ]
+    return _fitting(console, columns)
 
 
-def show_summary(console: Any, summary: Summary) -> None:
+def _or_dash(value: Any, written: Callable[[Any], str]) -> str:
+    return "-" if value is None else written(value)
+
+
+def _percent(value: float) -> str:
+    return f"{value:.2%}"
+
+
+def show_summary(console: Console, summary: Summary) -> None:
     """Print what a batch run found."""
     if summary.radii:
-        console.print(_summary_table(summary))
+        console.print(_summary_table(console, summary))
     if summary.certified_radii:
         console.print(
             _certified_radii_line(list(summary.certified_radii.values())), highlight=False

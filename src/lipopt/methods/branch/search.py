@@ -22,7 +22,7 @@ from ...numerics.arrays import Array
 from ...problem.proofs import Branching
 from ...problem.task import Budget, Sample, Status
 from .expand import Outcome
-from .workers import Interruption, Work, interruptible
+from .workers import Work
 
 ROUND_SHARE = 8  # a round takes one in so many open cells,
 SMALLEST_ROUND = 2  # but not fewer than this,
@@ -98,22 +98,21 @@ class Search:
 
     def run(self, work: Work) -> None:
         """Divide cells until the bounds meet, or the time is over, or the user has had enough."""
-        with interruptible() as interruption:
+        self._record()
+        while self._open and self.upper > self.target:
+            reason = self._reason_to_stop()
+            if reason is not None:
+                self.status = reason
+                break
+            chosen = self._choose()
+            outcomes = [item.outcome for item in chosen]
+            self._take_in(chosen, work(outcomes, self.target, self.budget.interruption))
             self._record()
-            while self._open and self.upper > self.target:
-                reason = self._reason_to_stop(interruption)
-                if reason is not None:
-                    self.status = reason
-                    break
-                chosen = self._choose()
-                outcomes = [item.outcome for item in chosen]
-                self._take_in(chosen, work(outcomes, self.target, interruption))
-                self._record()
         self._record(last=True)
 
-    def _reason_to_stop(self, interruption: Interruption) -> Status | None:
+    def _reason_to_stop(self) -> Status | None:
         """Why the search has to end before the bounds meet, if it has to."""
-        if interruption.has_come:
+        if self.budget.interruption.has_come:
             return "interrupted"
         if self.budget.seconds_left <= 0:
             return "time limit"

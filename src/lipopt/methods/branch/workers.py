@@ -3,24 +3,14 @@
 from __future__ import annotations
 
 import signal
-import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from itertools import chain, repeat
-from types import FrameType
 from typing import TypeAlias
 
 from ...numerics.blas import arithmetic
+from ...problem.interruption import Interruption
 from .expand import Expander, Outcome
-
-
-@dataclass
-class Interruption:
-    """Whether the user has pressed Ctrl-C."""
-
-    has_come: bool = False
-
 
 # Cells and the target of their bounds in, the parts of each cell out; None: not divided.
 Work: TypeAlias = Callable[[Sequence[Outcome], float, Interruption], list[list[Outcome] | None]]
@@ -30,28 +20,6 @@ Work: TypeAlias = Callable[[Sequence[Outcome], float, Interruption], list[list[O
 BUNDLE = 4
 
 _expander: Expander | None = None  # of a worker process
-
-
-@contextmanager
-def interruptible() -> Iterator[Interruption]:
-    """Ctrl-C is noted, so that what was found is kept; the second one raises KeyboardInterrupt.
-
-    Only the main thread can listen to it; elsewhere nothing changes."""
-    interruption = Interruption()
-    if threading.current_thread() is not threading.main_thread():
-        yield interruption
-        return
-    before = signal.getsignal(signal.SIGINT)
-
-    def note(number: int, frame: FrameType | None) -> None:
-        interruption.has_come = True
-        signal.signal(signal.SIGINT, signal.default_int_handler)
-
-    signal.signal(signal.SIGINT, note)
-    try:
-        yield interruption
-    finally:
-        signal.signal(signal.SIGINT, before)
 
 
 @contextmanager
