@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from .api import lower_bound as lower_bound
     from .batch.radius import certified_radius as certified_radius
     from .batch.rows import Row as Row
+    from .batch.rows import Rows as Rows
     from .batch.run import local_bounds as local_bounds
     from .errors import LipoptError as LipoptError
     from .methods.lp.method import LiPopt as LiPopt
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
     from .result import Comparison as Comparison
     from .result import LowerBound as LowerBound
     from .result import Result as Result
+    from .show.report import Report as Report
+    from .show.report import report as report
 
 # The public names, and the modules they come from.
 _HOME = {
@@ -29,6 +32,7 @@ _HOME = {
     "compare": "api",
     "lower_bound": "api",
     "Row": "batch.rows",
+    "Rows": "batch.rows",
     "certified_radius": "batch.radius",
     "local_bounds": "batch.run",
     "LipoptError": "errors",
@@ -43,6 +47,8 @@ _HOME = {
     "Comparison": "result",
     "LowerBound": "result",
     "Result": "result",
+    "Report": "show.report",
+    "report": "show.report",
 }
 __all__ = sorted(_HOME)
 

@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from datetime import timedelta
+from html import escape
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 if TYPE_CHECKING:
@@ -25,6 +26,7 @@ Progress: TypeAlias = Callable[..., None]  # progress(message, fraction=None)
 RowsProgress: TypeAlias = Callable[[int, int, int], None]  # of rows: done, failed, all
 
 EVERY = 60.0  # seconds between lines
+NOTEBOOK_EVERY = 0.2  # seconds between pictures of a bar in a notebook
 SPEED_SECONDS = 600.0  # over which the speed of a run is averaged: rows differ much in their time
 
 
@@ -51,6 +53,10 @@ def message_progress(hidden: bool, console: Console | None = None) -> Iterator[P
     if place is None:
         yield None
         return
+    if place.is_jupyter:
+        with _NotebookBar() as notebook:
+            yield notebook.show
+        return
     from rich.progress import BarColumn, TextColumn
 
     with _bar(place, TextColumn("{task.description}"), BarColumn(), _clock()) as bar:
@@ -72,6 +78,10 @@ def rows_progress(hidden: bool, console: Console | None = None) -> Iterator[Rows
     place = _place_of_bars(console)
     if place is None:
         yield _Lines()
+        return
+    if place.is_jupyter:
+        with _NotebookBar() as notebook:
+            yield notebook.show_rows
         return
     from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
 
@@ -124,6 +134,37 @@ def _clock() -> ProgressColumn:
             return Text(str(timedelta(seconds=int(task.elapsed or 0.0))))
 
     return Clock()
+
+
+class _NotebookBar:
+    """A bar in a notebook that is gone when it is done. No widgets are needed."""
+
+    def __enter__(self) -> _NotebookBar:
+        from IPython.display import HTML, display
+
+        self._html = HTML
+        self._place = display(HTML(""), display_id=True)
+        self._start = time.monotonic()
+        self._last = 0.0  # when it was drawn
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._place.update(self._html(""))
+
+    def show(self, message: str, fraction: float | None = None) -> None:
+        """Draw the bar, unless that has been done just now."""
+        now = time.monotonic()
+        if now - self._last < NOTEBOOK_EVERY:
+            return
+        self._last = now
+        value = "" if fraction is None else f' value="{fraction:.3f}"'
+        clock = timedelta(seconds=int(now - self._start))
+        text = f"<progress{value}></progress> {escape(message)} {clock}"
+        self._place.update(self._html(text))
+
+    def show_rows(self, done: int, failed: int, total: int) -> None:
+        """The same for rows."""
+        self.show(f"{done} of {total} done, {failed} failed", done / max(total, 1))
 
 
 class _Lines:

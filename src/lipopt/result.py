@@ -5,17 +5,21 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
+from html import escape
 from pathlib import Path
 from typing import Any
 
+from . import notebook
 from .certificates.certificate import Certificate
 from .errors import LipoptError
 from .model.network import Source
+from .names import printable
+from .numerics.rounding import written_down, written_up
 from .problem.proofs import Proof
 from .problem.task import Status
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Result:
     """What `bound` returns: lower <= Lipschitz constant <= upper, and how both were found.
 
@@ -73,6 +77,8 @@ class Result:
         >>> result = lipopt.bound([[[1.0, -1.0]], [[2.0]]], method="sdp", certify=True)
         >>> result.method, result.status, result.output, result.domain
         ('sdp', 'complete', '0', 'whole space')
+        >>> result
+        <Result: 3.99999 <= Lipschitz constant of output 0 in the linf norm, whole space <= 4.00001, by sdp (path-sum)>
         >>> result.certificate.text.splitlines()[0]
         'lipopt-certificate 1'
         >>> result.details["loss"] < 1e-4
@@ -111,6 +117,52 @@ class Result:
             )
         self.certificate.save(path)
 
+    @property
+    def question(self) -> str:
+        """What was asked, in words."""
+        return _question(self.output, self.norm, self.domain)
+
+    @property
+    def how(self) -> str:
+        """The method in words: its name, that of the one it chose, and why it stopped early."""
+        words = self.method
+        if "chosen" in self.details:
+            words += f" ({self.details['chosen']})"
+        return words if self.status == "complete" else f"{words}, {self.status}"
+
+    def plot(self, ax: Any = None) -> Any:
+        """Draw both bounds; after branch and bound, how they came together. Needs matplotlib.
+
+        Args:
+            ax: the matplotlib axes to draw on; new ones if not given.
+
+        Returns:
+            The axes."""
+        history = self.details.get("history", [])
+        panel = notebook.axes(ax, rows=None if len(history) > 1 else 1)
+        if len(history) > 1:
+            notebook.draw_history(panel, history)
+        else:
+            notebook.draw_bounds(panel, [self.how], [self.upper], self.lower)
+        return panel
+
+    def __repr__(self) -> str:
+        bounds = f"{written_down(self.lower)} <= {self.question} <= {written_up(self.upper)}"
+        return f"<Result: {bounds}, by {self.how}>"
+
+    def _repr_html_(self) -> str:
+        return notebook.html_fields(
+            {
+                "Lipschitz constant": self.question.removeprefix("Lipschitz constant "),
+                "upper bound, proved": written_up(self.upper),
+                "lower bound, attained": written_down(self.lower),
+                "upper / lower": _ratio(self.upper, self.lower),
+                "method": self.how,
+                "seconds": f"{self.seconds:.2f}",
+                "certificate": "none" if self.certificate is None else "yes: result.save(path)",
+            }
+        )
+
     def to_json(self) -> str:
         """All fields but the certificate and the proofs, as one line of JSON."""
         values = {
@@ -142,8 +194,63 @@ class Comparison(list[Result]):
         super().__init__(results)
         self.refused = dict(refused)
 
+    def table(self) -> Any:
+        """The results as a pandas frame, one row a method."""
+        return notebook.frame([_numbers(result) for result in self])
 
-@dataclass(frozen=True)
+    def plot(self, ax: Any = None) -> Any:
+        """Draw all upper bounds and the lower bound. Needs matplotlib.
+
+        Args:
+            ax: the matplotlib axes to draw on; new ones if not given.
+
+        Returns:
+            The axes."""
+        panel = notebook.axes(ax, rows=len(self))
+        names = [result.how for result in self]
+        notebook.draw_bounds(panel, names, [result.upper for result in self], self[0].lower)
+        return panel
+
+    def _repr_html_(self) -> str:
+        records = []
+        for result in self:
+            records.append(
+                {
+                    "method": result.how,
+                    "upper bound": written_up(result.upper),
+                    "upper / lower": _ratio(result.upper, result.lower),
+                    "seconds": f"{result.seconds:.2f}",
+                }
+            )
+        lines = [self[0].question, f"lower bound {written_down(self[0].lower)}"] if self else []
+        for name, reason in self.refused.items():
+            lines.append(f"{name} was not used: {reason}")
+        below = "".join(f"<p>{escape(printable(line))}</p>" for line in lines)
+        return notebook.html_table(records) + below
+
+
+def _numbers(result: Result) -> dict[str, Any]:
+    """The fields of a result that a table holds."""
+    names = ("method", "upper", "lower", "pop_lower", "seconds", "status")
+    return {name: getattr(result, name) for name in names}
+
+
+def _ratio(upper: float, lower: float) -> str:
+    return f"{upper / lower:.3f}" if lower else "-"
+
+
+def _question(output: str, norm: str, domain: str) -> str:
+    """What was asked, in words."""
+    if output == "all":
+        what = "all outputs"
+    elif " - " in output:
+        what = f"margin {output}"
+    else:
+        what = f"output {output}"
+    return f"Lipschitz constant of {what} in the {norm} norm, {domain}"
+
+
+@dataclass(frozen=True, repr=False)
 class LowerBound:
     """What `lower_bound` returns.
 
@@ -177,6 +284,14 @@ class LowerBound:
     domain: str
     network: str
     source: Source | None = None
+
+    @property
+    def question(self) -> str:
+        """What was asked, in words."""
+        return _question(self.output, self.norm, self.domain)
+
+    def __repr__(self) -> str:
+        return f"<LowerBound: {written_down(self.lower)} <= {self.question}>"
 
     def to_json(self) -> str:
         """All fields, as one line of JSON."""

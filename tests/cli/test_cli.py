@@ -57,12 +57,12 @@ def test_bound_prints_upper_and_lower(run, model: str) -> None:
 
 
 def test_printed_numbers_are_rounded_to_the_safe_side() -> None:
-    from lipopt.show.tables import number, number_down
+    from lipopt.numerics.rounding import written_down, written_up
 
-    assert number(1.00000000001) == "1.00001"
-    assert number_down(1.99999999999) == "1.99999"
-    assert number(12345678.9) == "1.23457e+7"
-    assert number(0.0) == "0"
+    assert written_up(1.00000000001) == "1.00001"
+    assert written_down(1.99999999999) == "1.99999"
+    assert written_up(12345678.9) == "1.23457e+7"
+    assert written_up(0.0) == "0"
 
 
 def test_domains(run, model: str, tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 import lipopt
+from lipopt.numerics.rounding import written_up
 from lipopt.show import tables
 
 pytest.importorskip("pty", reason="no pseudo-terminals on this system")
@@ -113,7 +114,7 @@ def test_ctrl_c_in_bound_prints_what_is_proved(tmp_path: Path, method: str) -> N
 
 def tables_up(value: float) -> float:
     """A number as tables print it."""
-    return float(tables.number(value).replace(",", ""))
+    return float(written_up(value).replace(",", ""))
 
 
 @pytest.mark.parametrize("columns", [100, 60, 24])
@@ -123,7 +124,7 @@ def test_numbers_are_never_cut(model: str, columns: int) -> None:
     results = lipopt.compare(model, methods=["product", "path-sum"], samples=20)
     assert seen.code == 0
     for result in results:
-        assert f" {tables.number(result.upper)}" in seen.text
+        assert f" {written_up(result.upper)}" in seen.text
     assert ("/ POP lower" in seen.text) == (columns == 100)
     assert max(map(len, seen.lines)) <= columns
 

@@ -7,17 +7,20 @@ Every answer is a `Row`, one line of the results file.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
 from typing import Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 
+from .. import notebook
 from ..errors import LipoptError
 from ..methods.registry import Method, find_method
 from ..methods.sdp.method import SDP
 from ..model.domain import Ball, check_clip
 from ..model.norms import Norm, find_norm
 from ..numerics.arrays import Array
+from ..numerics.rounding import written_down, written_up
 
 Margins: TypeAlias = Literal["all", "runner-up"]
 CERTIFIED_RADIUS = "certified radius"  # the question of a row that holds a certified radius
@@ -72,6 +75,53 @@ class Row:
     seconds: float = 0.0
     certificate: str | None = None
     error: str | None = None
+
+
+class Rows(list[Row]):
+    """What `local_bounds` returns: a list of rows, which notebooks show as a table.
+
+    Args:
+        rows: the rows, sorted by point.
+
+    Example:
+        >>> import lipopt
+        >>> rows = lipopt.local_bounds([[[1.0, -2.0]]], [[0.5, 0.5]], radius=0.1)
+        >>> rows
+        <1 row about 1 point>
+    """
+
+    def __init__(self, rows: Iterable[Row]) -> None:
+        super().__init__(rows)
+
+    def table(self) -> Any:
+        """The rows as a pandas frame, a column for every field."""
+        return notebook.frame([asdict(row) for row in self])
+
+    def __repr__(self) -> str:
+        points = len({row.point for row in self})
+        return f"<{_counted(len(self), 'row')} about {_counted(points, 'point')}>"
+
+    def _repr_html_(self) -> str:
+        return notebook.html_table([_as_text(row) for row in self])
+
+
+def _counted(number: int, what: str) -> str:
+    return f"{number} {what}" if number == 1 else f"{number} {what}s"
+
+
+def _as_text(row: Row) -> dict[str, str]:
+    """What a table for people shows of a row; rounded to the safe side."""
+    return {
+        "point": str(row.point),
+        "question": row.question,
+        "radius": f"{row.radius:g}"
+        if row.question != CERTIFIED_RADIUS
+        else written_down(row.radius),
+        "lower": "" if row.lower is None else written_down(row.lower),
+        "upper": "" if row.upper is None else written_up(row.upper),
+        "certified": {None: "", True: "yes", False: "no"}[row.certified],
+        "status": row.error or row.status or "",
+    }
 
 
 class Point(NamedTuple):

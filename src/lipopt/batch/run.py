@@ -34,7 +34,7 @@ from ..readers.points import check_labels, check_points
 from .chunks import Chunk, in_parts, make_chunks
 from .engines import Engine, engine
 from .results_file import Records, read_rows
-from .rows import Ask, Margins, Point, Row
+from .rows import Ask, Margins, Point, Row, Rows
 
 METHOD = SDP(gap=1e-3)  # ten times looser than for one problem: most problems need half the time
 
@@ -63,7 +63,7 @@ def local_bounds(
     path: str | Path | None = None,
     resume: bool = False,
     progress: RowsProgress | bool | None = None,
-) -> list[Row]:
+) -> Rows:
     """Bounds on Lipschitz constants over the balls around many points.
 
     Args:
@@ -97,7 +97,7 @@ def local_bounds(
             the numbers of rows that are done, that failed, and of all.
 
     Returns:
-        One row for every point, radius and output or margin, and one for every certified radius,
+        Rows, a list: one for every point, radius and output or margin, and one for every certified radius,
         sorted by point. A problem that fails leaves a row whose `error` says why. A point is
         certified at a radius if all of its margins are: its class is then proved in the whole ball.
 
@@ -140,7 +140,7 @@ def local_bounds(
         else:
             run.write(Path(path), where, resume, show)
             rows += read_rows(path)
-    return sorted(rows, key=lambda row: row.point)
+    return Rows(sorted(rows, key=lambda row: row.point))
 
 
 @dataclass(frozen=True, eq=False)

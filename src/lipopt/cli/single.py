@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import sys
 from dataclasses import asdict, dataclass
 from hashlib import sha256
@@ -16,6 +17,7 @@ from ..names import printable
 from ..progress import message_progress
 from .options import (
     METHODS,
+    STANDARD_OUTPUT,
     CertificateOption,
     GapOption,
     JobsOption,
@@ -197,7 +199,7 @@ def lower(
     elif quiet:
         print(repr(result.lower))
     else:
-        console.print(tables.question(result), style="bold", highlight=False)
+        console.print(result.question, style="bold", highlight=False)
         console.print(tables.lower_lines(result), highlight=False)
 
 
@@ -326,9 +328,13 @@ def _lipcheck(network: Path, certificate: Path) -> int:
 def report(
     reading: Reading,
     ask: Question,
-    file: Annotated[Path, typer.Option("--out", "-o", help="HTML file to write")] = Path(
-        "report.html"
-    ),
+    file: Annotated[
+        Path, typer.Option("--out", "-o", help="HTML file to write; - for standard output")
+    ] = Path("report.html"),
+    label: Annotated[
+        int | None,
+        typer.Option("--label", help="class at the center: up to which radius is it proved?"),
+    ] = None,
     image: Annotated[
         str | None,
         typer.Option("--image", metavar="HEIGHT,WIDTH", help="show a flat input as a picture"),
@@ -337,33 +343,46 @@ def report(
         Path | None,
         typer.Option("--names", help="text file with a name for every input, one a line"),
     ] = None,
-    time_limit: TimeOption = 20.0,
+    input_unit: Annotated[
+        str, typer.Option("--input-unit", help="unit of the inputs, such as m")
+    ] = "",
+    output_unit: Annotated[str, typer.Option("--output-unit", help="unit of the outputs")] = "",
+    time_limit: TimeOption = None,
     seed: SeedOption = 0,
     samples: SamplesOption = None,
     certificate: CertificateOption = None,
     quiet: QuietOption = False,
 ) -> None:
-    """Write an HTML report: all methods, bounds against the radius of the ball, and which inputs
-    matter."""
+    """Write a report for readers who were not there, as one HTML file: the answer in a sentence, what
+    was asked, bounds, local bounds by radius, which inputs matter, the certificate and its check."""
+    from ..show import tables
     from ..show.report import report as run
 
+    if file != STANDARD_OUTPUT:
+        check_writable(file, reading.model)
     _check_certificate(certificate, reading)
-    check_writable(file, reading.model)
-    with message_progress(quiet) as progress:
+    console = tables.console()
+    with message_progress(quiet, console) as progress:
         done = run(
             reading.network,
+            label=label,
             time_limit=time_limit,
             seed=seed,
             samples=samples,
             image=None if image is None else pair(image, "--image", int),
             names=None if names is None else _lines(names),
-            certificate=None if certificate is None else certificate.name,
+            input_unit=input_unit,
+            output_unit=output_unit,
+            certificate=certificate,
+            command=shlex.join(["lipopt", *sys.argv[1:]]),
             progress=progress,
             **ask.options(),
         )
-    _save(reading.network, done.best, certificate)
-    _write(file, done.html)
-    print(printable(str(file)))
+    if file == STANDARD_OUTPUT:
+        print(done.html)
+    else:
+        done.save(file)
+        print(printable(str(file)))
 
 
 def demo() -> None:
@@ -381,10 +400,12 @@ def _check_certificate(path: Path | None, reading: Reading) -> None:
     """Refuse a certificate that could not be written, or whose network could not be.
 
     The network is written beside it, where nothing else may be: that would be overwritten."""
+    from ..show.certificate_files import network_beside
+
     check_writable(path, reading.model)
     if path is None:
         return
-    beside = path.with_suffix(".safetensors")
+    beside = network_beside(path)
     if not beside.exists():
         return
     if sha256(beside.read_bytes()).hexdigest() != reading.network.hash:
@@ -396,16 +417,12 @@ def _check_certificate(path: Path | None, reading: Reading) -> None:
 
 def _save(network: Network, result: Result, path: Path | None) -> str:
     """Write a result's certificate, and the network beside it; what to do with them, in words."""
+    from ..show.certificate_files import check_command, write_certificate
+
     if path is None:
         return ""
-    beside = path.with_suffix(".safetensors")
-    try:
-        network.save(beside)
-        result.save(path)
-    except OSError as error:
-        raise LipoptError(f"cannot write {path} or {beside}: {error}") from error
-    files = f"{printable(str(beside))} {printable(str(path))}"
-    return f"\ncertificate written; verify it with: lipcheck {files}"
+    write_certificate(network, result, path)
+    return f"\ncertificate written; verify it with: {check_command(path)}"
 
 
 def _lines(path: Path) -> list[str]:
@@ -414,10 +431,3 @@ def _lines(path: Path) -> list[str]:
         return path.read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:
         raise LipoptError(f"cannot read {path}: {error}") from error
-
-
-def _write(path: Path, text: str) -> None:
-    try:
-        path.write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise LipoptError(f"cannot write {path}: {error}") from error

@@ -7,6 +7,8 @@ underflow. Everything that is shown as a bound is widened by such an amount, in 
 
 from __future__ import annotations
 
+from decimal import ROUND_CEILING, ROUND_FLOOR, Context, Decimal
+
 import numpy as np
 import scipy.sparse as sp
 
@@ -14,6 +16,7 @@ from .arrays import Array, Matrix
 
 UNIT = 2.0**-53
 TINY = 2.0**-1060
+DIGITS = 6  # of numbers that people read
 
 
 def gamma(n: float) -> float:
@@ -43,3 +46,19 @@ def terms(matrix: Matrix) -> int:
 def times_up(matrix: Matrix, x: Array) -> Array:
     """An upper bound on |matrix| @ x for x >= 0."""
     return up(abs(matrix) @ x, terms(matrix))
+
+
+def written_up(value: float) -> str:
+    """Six digits, rounded up: a printed upper bound is an upper bound too."""
+    return _written(value, ROUND_CEILING)
+
+
+def written_down(value: float) -> str:
+    """Six digits, rounded down, for lower bounds."""
+    return _written(value, ROUND_FLOOR)
+
+
+def _written(value: float, rounding: str) -> str:
+    rounded = Context(prec=DIGITS, rounding=rounding).create_decimal(Decimal(value))
+    is_plain = value == 0 or 1e-4 <= abs(value) < 1e7
+    return f"{rounded:,f}" if is_plain else f"{rounded:e}"

@@ -1,55 +1,87 @@
 """report(): one HTML file about the Lipschitz constant of one network. It refers to nothing outside itself.
 
-Lower and upper bounds on one axis, and the table of methods; how the bounds of branch and bound came together; over a ball,
-the bound against the radius; how much of the bound every input carries; and, if one is asked for, the certificate's hash and
-how to check it.
+It is for readers who were not there: the answer in one sentence, what was asked, lower and upper bounds on one axis; how
+the bounds of branch and bound came together; over a ball, the bound against the radius; how much of the bound every input
+carries; and, if one is asked for, the certificate and lipcheck's verdict. report.html.jinja is the page.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from hashlib import sha256
-from html import escape
+from importlib.metadata import version
 from pathlib import Path
-from string import Template
 from typing import Any, Literal
 
 import numpy as np
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
 
 from ..api import bound, compare
-from ..cells.refine import refine
-from ..certificates.write import certify
+from ..batch.radius import certified_radius
+from ..batch.run import METHOD
 from ..errors import LipoptError
 from ..methods.baselines import path_sum_rows
 from ..model.domain import Ball, Domain, one_box_only
 from ..model.network import Network
 from ..model.norms import NormName
 from ..names import printable
-from ..numerics.arrays import Array
-from ..numerics.blas import arithmetic
+from ..numerics.arrays import Array, as_index
+from ..numerics.rounding import written_down, written_up
 from ..problem.proofs import Multipliers
 from ..problem.question import Posed, Question, pose
-from ..problem.task import Budget, Task, UpperBound
-from ..progress import Progress
+from ..progress import Progress, progress_as_asked
 from ..readers import load
-from ..result import Result
-from . import charts, tables
-from .charts import Mark
+from ..result import Comparison, Result
+from . import charts, tables, words
+from .certificate_files import Verdict, check_command, checking, write_certificate
+from .charts import Curve, Mark
+from .words import Units
 
-RADII = 7  # in the chart of local bounds, from a hundredth of the radius that is asked for
+METHODS = ("auto", "path-sum", "product")  # that stand in the table
+RADII = 5  # in the chart of local bounds, from a hundredth of the radius that is asked for
 FEW = 200  # samples in each of those balls
-RADIUS_SECONDS = 2.0  # for each of them at most
 FIRST_SECONDS = 0.01  # where the axis of time begins, which is logarithmic
 BARS = 20  # inputs in the chart of sensitivities
+CHECK_SECONDS = 120  # for lipcheck
+CONSTANT = "Lipschitz constant, logarithmic scale"
 
 
 @dataclass(frozen=True)
 class Report:
-    """The page, and the best result: with its certificate, if one was asked for."""
+    """A page about the Lipschitz constant of a network.
+
+    Args:
+        html: the page, one file that refers to nothing outside itself.
+        result: the best result, with its certificate if one was asked for.
+
+    Example:
+        >>> import lipopt
+        >>> done = lipopt.report([[[1.0, -1.0]], [[2.0]]], samples=100)
+        >>> done.result.upper < 4.001
+        True
+        >>> "if no input changes by more than 0.01, then output 0 changes by at most" in done.html
+        True
+    """
 
     html: str
-    best: Result
+    result: Result
+
+    def save(self, path: str | Path) -> None:
+        """Write the page.
+
+        Args:
+            path: where to write it; a file that is there is overwritten.
+
+        Raises:
+            LipoptError: it cannot be written."""
+        try:
+            Path(path).write_text(self.html, encoding="utf-8")
+        except OSError as error:
+            raise LipoptError(f"cannot write {path}: {error}") from error
 
 
 def report(
@@ -59,80 +91,194 @@ def report(
     norm: NormName = "linf",
     output: int | Literal["all"] = 0,
     margin: tuple[int, int] | None = None,
+    label: int | None = None,
     domain: Domain = None,
-    time_limit: float | None = 20.0,
+    time_limit: float | None = None,
     seed: int = 0,
     samples: int | None = None,
     image: tuple[int, int] | None = None,
     names: Sequence[str] | None = None,
-    certificate: str | None = None,
-    progress: Progress | None = None,
+    input_unit: str = "",
+    output_unit: str = "",
+    certificate: str | Path | None = None,
+    command: str | None = None,
+    progress: Progress | bool | None = None,
 ) -> Report:
-    """The report of a network. The question is that of `bound`; the time limit is per method.
+    """A page about a Lipschitz constant, for readers who were not there. `bound` answers the question.
 
-    `image` is the height and width of inputs that are pictures, if the network's input has another shape; `names` are
-    those of its inputs. With the name of a `certificate`, the best bound gets one, which the page refers to by that name."""
-    network = load(network, input_shape=input_shape)
-    one_box_only("a report", domain)
-    question = Question.about(network, norm=norm, output=output, margin=margin, domain=domain)
-    options: dict[str, Any] = {"norm": norm, "output": output, "margin": margin}
-    options |= {"time_limit": time_limit, "seed": seed, "progress": progress}
-    picture = _picture_shape(network, image)
-    if names is not None and len(names) != network.input_size:
-        raise LipoptError(f"{len(names)} names for {network.input_size} inputs")
-    results = compare(network, domain=domain, samples=samples, **options)
-    posed = refine(pose(network, question), Budget())
-    sections = [
-        _bounds_section(results, list(results.refused.items())),
-        *_history_sections(results),
-    ]
-    if isinstance(domain, Ball) and domain.radius > 0:
-        sections.append(_radius_section(network, domain, options))
-    shares = _sensitivity(posed, results)
-    sections.append(_sensitivity_section(shares, domain, picture, names))
-    best = results[0]
-    if certificate is not None:
-        best = _certified(posed, results)
-        sections.append(_certificate_section(best, certificate))
-    title = escape(tables.question(best))
-    about = [tables.network_line(network), *tables.source_lines(network)]
-    lines = "<br>\n".join(escape(line) for line in about)
-    return Report(PAGE.substitute(title=title, network=lines, sections="\n".join(sections)), best)
+    Args:
+        network: a Network, or anything that `load` reads.
+        input_shape: the shape of one input of a torch module, without the batch dimension.
+        norm: the norm on the inputs, "linf", "l2" or "l1".
+        output: the number of an output, from 0, or "all".
+        margin: two outputs (i, j), to bound output i minus output j.
+        label: the class at the center of a ball: the page then says up to which radius it is proved. Unless an output or a
+            margin is given, the constant is that of the margin to the next class.
+        domain: a Ball, a Box, or None for the whole space.
+        time_limit: seconds for the best bound; in a ball or a box, branch and bound uses all of it. None for a few seconds.
+        seed: the seed of everything random.
+        samples: random points for the lower bound.
+        image: the height and width of inputs that are pictures, if the network's input has another shape.
+        names: of the inputs.
+        input_unit: the unit of the inputs, such as "m", if they have one in common.
+        output_unit: the unit of the outputs.
+        certificate: where to write a certificate of the bound; the network is written beside it, and lipcheck is run.
+        command: how to repeat the report, for the page.
+        progress: True for a bar, or a function that is called with a message and a fraction.
 
+    Returns:
+        A Report: `html`, `result` and `save`.
 
-def _bounds_section(results: Sequence[Result], refused: Sequence[tuple[str, str]]) -> str:
-    best = results[0]
-    lower = tables.number_down(best.lower)
-    upper = tables.number(best.upper)
-    factor = f", a factor of {best.upper / best.lower:.3f}" if best.lower else ""
-    rows = [
-        _row([r.method, tables.number(r.upper), *_ratios(r), f"{r.seconds:.2f}", r.status])
-        for r in results
-    ]
-    rows += [_row([name, "-", "", "", "", f"not possible: {reason}"]) for name, reason in refused]
-    head = "".join(
-        f"<th>{name}</th>"
-        for name in ("method", "upper bound", "/ lower", "/ POP lower", "seconds", "status")
-    )
-    below = [Mark("lower bound on L", best.lower, lower)]
-    if best.pop_lower is not None:
-        below.append(
-            Mark("lower bound on the POP", best.pop_lower, tables.number_down(best.pop_lower))
+    Raises:
+        LipoptError: as `bound` does; or names, image or label do not fit the network or the domain.
+
+    Example:
+        >>> import lipopt
+        >>> network = lipopt.load([[[1.0, 0.0], [0.0, 1.0]]])
+        >>> ball = lipopt.Ball([2.0, 1.0], radius=0.1)
+        >>> page = lipopt.report(network, domain=ball, label=0, samples=100).html
+        >>> "class stays 0 as long as no input changes by more than 0.499" in page
+        True
+    """
+    with progress_as_asked(progress) as show:
+        network = load(network, input_shape=input_shape)
+        one_box_only("a report", domain)
+        label = as_index(label)
+        if label is not None:
+            others = _other_classes(network, domain, label)
+            if margin is None and output == 0:
+                margin = (label, others[0])
+        _check_names(network, names)
+        picture = _picture_shape(network, image)
+        asked = Question.about(network, norm=norm, output=output, margin=margin, domain=domain)
+        options: dict[str, Any] = {"norm": norm, "output": output, "margin": margin}
+        options |= {"seed": seed, "progress": show}
+        certify = certificate is not None
+        results = compare(
+            network,
+            methods=METHODS,
+            domain=domain,
+            samples=samples,
+            time_limit=time_limit,
+            certify=certify,
+            **options,
         )
-    chart = charts.sandwich(
-        below, [Mark(r.method, r.upper, tables.number(r.upper)) for r in results]
+        with _check(network, results[0], certificate) as verdict:
+            posed = pose(network, asked)
+            sections = _history_sections(results)
+            if isinstance(domain, Ball) and domain.radius > 0:
+                sections.append(_radius_section(network, domain, results[0], options))
+            sections.append(_sensitivity_section(posed, results, picture, names))
+            units = Units(printable(input_unit), printable(output_unit))
+            values = _answer(results, asked, units, label, network)
+            values |= _bounds(results, units)
+            if show is not None and certify:
+                show("checking the certificate")
+            values["certificate"] = _certificate(results[0], certificate, verdict)
+    html = _page(
+        **values,
+        region=words.region(domain, network.input_size, names),
+        command=command,
+        sections=sections,
     )
-    return f"""<h2>Bounds</h2>
-<p class="answer">The Lipschitz constant L is at least {lower} and at most {upper}{factor}.</p>
-{chart}
-<p>The lower bound on L is a gradient of the network. Upper bounds relax one polynomial optimization problem (POP). Its optimum
-is at least the second lower bound, and only branch and bound, which divides the domain, can go below it. Upper bounds are proved,
-rounding errors included.</p>
-<table><tr>{head}</tr>
-{"".join(rows)}</table>"""
+    return Report(html, results[0])
 
 
-def _history_sections(results: Sequence[Result]) -> list[str]:
+def _page(**values: Any) -> str:
+    """The template with its values; text is escaped, charts are not."""
+    loader = PackageLoader("lipopt.show", package_path=".")
+    environment = Environment(loader=loader, autoescape=True, undefined=StrictUndefined)
+    return environment.get_template("report.html.jinja").render(**values)
+
+
+def _answer(
+    results: Comparison, asked: Question, units: Units, label: int | None, network: Network
+) -> dict[str, Any]:
+    """The head of the page: the answer in words, and what was asked."""
+    best = results[0]
+    about_class = ""
+    if label is not None and isinstance(asked.domain, Ball):
+        ball = asked.domain
+        radius = certified_radius(network, ball.center, label, clip=ball.clip, method=METHOD)
+        about_class = words.class_sentence(label, radius, units)
+    source = network.source
+    return {
+        "title": f"Lipschitz constant of {words.asked_for(best.output)}",
+        "sentence": words.plain_sentence(best, asked.norm, asked.domain, units),
+        "class_sentence": about_class,
+        "gap_sentence": words.gap_sentence(best),
+        "function": words.asked_for(best.output),
+        "norm": words.NORMS[asked.norm],
+        "unit": units.of_constant.strip(),
+        "files": [] if source is None else [(printable(n), d) for n, d in source.files.items()],
+        "part": "" if source is None else printable(source.part),
+        "network": tables.network_line(network).partition(": ")[2],
+        "network_digest": network.hash,
+        "date": datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
+        "version": version("lipopt"),
+    }
+
+
+def _other_classes(network: Network, domain: Domain, label: int) -> list[int]:
+    """The classes but this one, by their outputs at the center of the ball, the largest first."""
+    if not isinstance(domain, Ball):
+        raise LipoptError("a label goes with a ball: it is the class at its center")
+    count = network.output_size
+    if count < 2:
+        raise LipoptError("a label needs a network with two outputs or more")
+    if not isinstance(label, int | np.integer) or not 0 <= label < count:
+        raise LipoptError(f"the label is a number from 0 to {count - 1}, got {label!r}")
+    outputs = network(np.reshape(domain.center, -1))
+    return [int(k) for k in np.argsort(-outputs, kind="stable") if k != label]
+
+
+def _bounds(results: Comparison, units: Units) -> dict[str, Any]:
+    """The section on bounds: a chart, and a row for every method."""
+    best = results[0]
+    lower = written_down(best.lower)
+    below = [Mark("slope at some point", best.lower, f"L is at least {lower}")]
+    if best.pop_lower is not None:
+        text = f"at least {written_down(best.pop_lower)}"
+        below.append(Mark("maximum of the polynomial (POP)", best.pop_lower, text))
+    above = [Mark(r.how, r.upper, f"L is at most {written_up(r.upper)}") for r in results]
+    methods = []
+    for r in results:
+        methods.append(
+            {
+                "name": r.how,
+                "words": words.METHODS.get(r.details.get("chosen", r.method), ""),
+                "upper": written_up(r.upper),
+                "ratio": f"{r.upper / r.lower:.3f}" if r.lower else "-",
+                "seconds": f"{r.seconds:.2f}",
+            }
+        )
+    chart = charts.both_widths(lambda width: charts.sandwich(below, above, CONSTANT, width))
+    return {
+        "lower": lower,
+        "upper": written_up(best.upper),
+        "unit_after": units.of_constant,
+        "bounds_chart": Markup(chart),
+        "has_pop": best.pop_lower is not None,
+        "methods": methods,
+        "refused": [(name, printable(reason)) for name, reason in results.refused.items()],
+    }
+
+
+@dataclass(frozen=True)
+class _Section:
+    """A picture with its title, and what it shows."""
+
+    title: str
+    picture: Markup
+    text: str
+
+
+def _curve_section(title: str, data: Curve, text: str) -> _Section:
+    chart = charts.both_widths(lambda width: charts.curve(data, CONSTANT, width))
+    return _Section(title, Markup(chart), text)
+
+
+def _history_sections(results: Sequence[Result]) -> list[_Section]:
     """How the bounds of branch and bound came together, if it took more than one step."""
     sections = []
     for result in results:
@@ -142,38 +288,36 @@ def _history_sections(results: Sequence[Result]) -> list[str]:
         seconds = [max(entry[0], FIRST_SECONDS) for entry in history]
         lower = [entry[1] for entry in history]
         upper = [entry[2] for entry in history]
-        chart = charts.curve(seconds, upper, lower, "seconds")
-        sections.append(f"""<h2>How the bounds came together</h2>
-{chart}
-<p>Branch and bound divided the domain into {result.details["cells"]} cells. Both bounds hold at every moment.</p>""")
+        data = Curve(seconds, upper, lower, "seconds, logarithmic scale")
+        cells = result.details["cells"]
+        text = f"Branch and bound divided the region into {cells} cells. Both bounds hold at every moment."
+        sections.append(_curve_section("How the bounds came together", data, text))
     return sections
 
 
-def _ratios(r: Result) -> list[str]:
-    return [f"{r.upper / low:.3f}" if low else "-" for low in (r.lower, r.pop_lower)]
-
-
-def _row(entries: Sequence[str]) -> str:
-    return "<tr>" + "".join(f"<td>{escape(printable(entry))}</td>" for entry in entries) + "</tr>\n"
-
-
-def _radius_section(network: Network, ball: Ball, question: dict[str, Any]) -> str:
+def _radius_section(
+    network: Network, ball: Ball, asked: Result, options: dict[str, Any]
+) -> _Section:
+    """Bounds in smaller balls; the largest is the one that was asked for, and is not solved again."""
     radii = [float(r) for r in ball.radius * np.logspace(-2, 0, RADII)]
-    seconds = question["time_limit"]
-    limit = RADIUS_SECONDS if seconds is None else min(seconds, RADIUS_SECONDS)
-    options = {**question, "samples": FEW, "time_limit": limit}
-    local = [bound(network, domain=replace(ball, radius=radius), **options) for radius in radii]
-    whole = bound(network, **options)
-    chart = charts.curve(
+    quick = {**options, "samples": FEW, "method": "sdp"}
+    local = []
+    for radius in radii[:-1]:
+        local.append(bound(network, domain=replace(ball, radius=radius), **quick))
+    local.append(asked)
+    whole = bound(network, **quick)
+    data = Curve(
         radii,
         [r.upper for r in local],
         [r.lower for r in local],
-        "radius of the ball",
-        Mark("whole space", whole.upper, tables.number(whole.upper)),
+        "radius of the ball, logarithmic scale",
+        Mark("whole space", whole.upper, written_up(whole.upper)),
     )
-    return f"""<h2>In smaller balls</h2>
-{chart}
-<p>The best bound of method <code>auto</code> over balls around the same center.</p>"""
+    text = (
+        "Bounds over balls around the same center, by the semidefinite relaxation; the largest ball is the region above."
+        f" Over the whole space L is at most {written_up(whole.upper)}."
+    )
+    return _curve_section("In smaller balls", data, text)
 
 
 @dataclass(frozen=True, eq=False)
@@ -193,43 +337,49 @@ def _sensitivity(posed: Posed, results: Sequence[Result]) -> _Sensitivity:
         if proof.delta.size == posed.network.input_size:
             shares = proof.delta / proof.delta.sum()
             return _Sensitivity(
-                shares, "the SDP's multiplier of each input's constraint |t_j| <= 1"
+                shares, "the multiplier that the semidefinite relaxation gives to each input"
             )
     problem = posed.problem
-    sums = (
-        path_sum_rows(problem).max(axis=0)
-        if problem.objective
-        else np.zeros(posed.network.input_size)
-    )
-    shares = sums / max(float(sums.sum()), 1e-300)
-    return _Sensitivity(shares, "the sum of |products of weights| over all paths from each input")
+    sums = np.zeros(posed.network.input_size)
+    if problem.objective:
+        sums = path_sum_rows(problem).max(axis=0)
+    shares = sums / max(float(sums.sum()), charts.SMALLEST)
+    return _Sensitivity(shares, "the sum of the products of weights over all paths from each input")
 
 
 def _sensitivity_section(
-    found: _Sensitivity,
-    domain: Domain,
+    posed: Posed,
+    results: Sequence[Result],
     picture: tuple[int, int] | None,
     names: Sequence[str] | None,
-) -> str:
+) -> _Section:
+    found = _sensitivity(posed, results)
+    text = f"How much each input contributes to the bound: {found.origin}, as a share of the sum."
     if picture is not None:
         shown = _figure(_picture(found.shares, picture), "share in the bound")
+        domain = posed.question.domain
         if isinstance(domain, Ball) and domain.center.size == found.shares.size:
             shown += _figure(_picture(np.reshape(domain.center, -1), picture), "center of the ball")
-    else:
-        largest = np.argsort(-found.shares, kind="stable")[:BARS]
-        labels = [printable(names[j]) if names else f"input {j}" for j in largest]
-        shown = charts.bars(labels, [float(found.shares[j]) for j in largest])
-        if len(found.shares) > BARS:
-            shown += f"<p>The {BARS} largest of {len(found.shares)} inputs.</p>"
-    return f"""<h2>Which inputs matter</h2>
-{shown}
-<p>How much each input contributes to the bound: {escape(found.origin)}, scaled to a sum of 1.</p>"""
+        return _Section("Which inputs matter", Markup(shown), text)
+    largest = np.argsort(-found.shares, kind="stable")[:BARS]
+    labels = [words.input_name(j, names) for j in largest]
+    values = [float(found.shares[j]) for j in largest]
+    if len(found.shares) > BARS:
+        text += f" These are the {BARS} largest of {len(found.shares)} inputs."
+    chart = charts.both_widths(lambda width: charts.bars(labels, values, "share", width))
+    return _Section("Which inputs matter", Markup(chart), text)
 
 
 def _figure(values: Array, caption: str) -> str:
-    return (
-        f"<figure>{charts.image(values)}<figcaption>{caption}, dark is large</figcaption></figure>"
-    )
+    low = charts.number_or_zero(float(values.min()))
+    high = charts.number_or_zero(float(values.max()))
+    scale = f"{caption}: white is {low}, black is {high}"
+    return f"<figure>{charts.image(values, caption)}<figcaption>{scale}</figcaption></figure>"
+
+
+def _check_names(network: Network, names: Sequence[str] | None) -> None:
+    if names is not None and len(names) != network.input_size:
+        raise LipoptError(f"{len(names)} names for {network.input_size} inputs")
 
 
 def _picture_shape(network: Network, image: tuple[int, int] | None) -> tuple[int, int] | None:
@@ -248,55 +398,31 @@ def _picture(values: Array, picture: tuple[int, int]) -> Array:
     return np.asarray(values.reshape(-1, *picture).sum(axis=0))
 
 
-def _certified(posed: Posed, results: Sequence[Result]) -> Result:
-    """The best bound that can be written as a certificate, from the proofs that were found."""
-    tasks = [Task(raw, problem) for raw, problem in posed.parts]
-    for result in results:
-        bounds = [UpperBound(result.upper, proof=proof) for proof in result.proofs]
-        try:
-            with arithmetic(posed.network.widest):
-                certificate = certify(posed, tasks, bounds)
-        except LipoptError:
-            continue
-        details = {**result.details, "loss": certificate.loss}
-        return replace(result, upper=certificate.bound, certificate=certificate, details=details)
-    raise LipoptError("none of the bounds can be written as a certificate")
+@contextmanager
+def _check(
+    network: Network, result: Result, path: str | Path | None
+) -> Iterator[Callable[[], Verdict] | None]:
+    """Write a certificate, if it is asked for, and have it checked meanwhile."""
+    if path is None:
+        yield None
+        return
+    write_certificate(network, result, Path(path))
+    with checking(Path(path), CHECK_SECONDS) as verdict:
+        yield verdict
 
 
-def _certificate_section(result: Result, name: str) -> str:
-    assert result.certificate is not None
-    digest = sha256(result.certificate.text.encode()).hexdigest()
-    name = printable(name)
-    command = f"lipcheck {Path(name).with_suffix('.safetensors')} {name}"
-    return f"""<h2>Certificate</h2>
-<p>The certificate {escape(name)} of method {escape(result.method)} proves that L is at most {tables.number(result.upper)}.
-To check it from the weights alone, in exact arithmetic: <code>{escape(command)}</code></p>
-<p>SHA-256 of the certificate: <code>{digest}</code><br>
-SHA-256 of the network: <code>{result.network}</code></p>"""
-
-
-PAGE = Template("""<!doctype html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta name="viewport" content="width=device-width">
-<title>$title</title>
-<style>
-body { font: 15px/1.5 system-ui, sans-serif; color: #1a1a1a; max-width: 800px; margin: 2em auto; padding: 0 1em; }
-h1 { font-size: 1.5em; line-height: 1.25; } h2 { font-size: 1.15em; margin-top: 2em; }
-.answer { font-size: 1.1em; font-weight: 600; }
-table { border-collapse: collapse; } th, td { padding: .25em .8em; text-align: right; border-bottom: 1px solid #ddd; }
-th:first-child, td:first-child, th:last-child, td:last-child { text-align: left; }
-th, td:first-child { white-space: nowrap; } td { font-variant-numeric: tabular-nums; } td:last-child { max-width: 18em; }
-svg { font: 12px system-ui, sans-serif; max-width: 100%; height: auto; }
-figure { display: inline-block; margin: 0 2em 0 0; } figcaption { font-size: .85em; color: #555; }
-img { border: 1px solid #ccc; } code { font-size: .9em; overflow-wrap: anywhere; }
-</style>
-</head>
-<body>
-<h1>$title</h1>
-<p><code>$network</code></p>
-$sections
-</body>
-</html>
-""")
+def _certificate(
+    result: Result, path: str | Path | None, verdict: Callable[[], Verdict] | None
+) -> dict[str, str] | None:
+    """What the page says of the certificate, lipcheck's verdict included."""
+    if path is None or verdict is None or result.certificate is None:
+        return None
+    found = verdict()
+    return {
+        "name": printable(Path(path).name),
+        "method": result.how,
+        "word": found.word,
+        "text": found.text,
+        "command": check_command(Path(path)),
+        "digest": sha256(result.certificate.text.encode()).hexdigest(),
+    }

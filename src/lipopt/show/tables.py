@@ -17,6 +17,7 @@ from ..batch.summary import Summary
 from ..methods.lp.sparsity import PatternSize
 from ..model.network import Activation, Input, Network
 from ..names import printable
+from ..numerics.rounding import written_down, written_up
 from ..problem.derivative import DerivativeProblem
 from ..result import LowerBound, Result
 
@@ -35,25 +36,6 @@ def console() -> Console:
     """Standard output for tables. Names from files are not taken for markup."""
     width = None if sys.stdout.isatty() else FILE_WIDTH
     return _Output(width=width, markup=False, emoji=False)
-
-
-def number(value: float) -> str:
-    """Six digits, rounded up: a printed upper bound is an upper bound too."""
-    return _rounded(value, up=True)
-
-
-def number_down(value: float | None) -> str:
-    """Six digits, rounded down, for lower bounds."""
-    return "-" if value is None else _rounded(value, up=False)
-
-
-def _rounded(value: float, up: bool) -> str:
-    from decimal import ROUND_CEILING, ROUND_FLOOR, Context, Decimal
-
-    rounded = Context(prec=6, rounding=ROUND_CEILING if up else ROUND_FLOOR).create_decimal(
-        Decimal(value)
-    )
-    return f"{rounded:,f}" if value == 0 or 1e-4 <= abs(value) < 1e7 else f"{rounded:e}"
 
 
 @dataclass(frozen=True)
@@ -94,7 +76,7 @@ def results_table(console: Console, results: Sequence[Result]) -> Table:
     """A row per method: the upper bound, its ratio to the lower bounds, the time."""
     columns = [
         _Column("method", [_method(r) for r in results], 1, is_text=True),
-        _Column("upper bound", [number(r.upper) for r in results]),
+        _Column("upper bound", [written_up(r.upper) for r in results]),
         _Column("/ lower", [_ratio(r.upper, r.lower) for r in results], 3),
         _Column("/ POP lower", [_ratio(r.upper, r.pop_lower) for r in results], 5),
         _Column("seconds", [f"{r.seconds:.2f}" for r in results], 4),
@@ -119,23 +101,11 @@ def _ratio(upper: float, lower: float | None) -> str:
     return f"{upper / lower:.3f}" if lower else "-"
 
 
-def question(r: Result | LowerBound) -> str:
-    """What was asked, in words."""
-    what = (
-        "all outputs"
-        if r.output == "all"
-        else f"margin {r.output}"
-        if " - " in r.output
-        else f"output {r.output}"
-    )
-    return f"Lipschitz constant of {what} in the {r.norm} norm, {r.domain}"
-
-
 def show(
     console: Console, results: Sequence[Result], refused: Mapping[str, str] | None = None
 ) -> None:
     """Print the question, what every method answered, and the lower bounds."""
-    console.print(question(results[0]), style="bold", highlight=False)
+    console.print(results[0].question, style="bold", highlight=False)
     console.print(results_table(console, results))
     reasons = dict(refused or {})
     for r in results:
@@ -148,11 +118,11 @@ def show(
 def lower_lines(r: Result | LowerBound) -> str:
     """The lower bounds that go with an answer."""
     lines = [
-        f"lower bound on the Lipschitz constant: {number_down(r.lower)}   (a gradient of the network)"
+        f"lower bound on the Lipschitz constant: {written_down(r.lower)}   (a gradient of the network)"
     ]
     if r.pop_lower is not None:
         lines.append(
-            f"lower bound on the POP optimum:        {number_down(r.pop_lower)}   (only branch and bound can go below)"
+            f"lower bound on the POP optimum:        {written_down(r.pop_lower)}   (only branch and bound can go below)"
         )
     return "\n".join(lines)
 
@@ -166,8 +136,8 @@ def _summary_table(console: Console, summary: Summary) -> Table:
         _Column("points", [str(radius.points) for radius in radii], 1),
         _Column("certified", [_or_dash(radius.certified, str) for radius in radii]),
         _Column("failed", [str(radius.failed) for radius in radii], 2),
-        _Column("median constant", [_or_dash(n["median_upper"], number) for n in numbers], 3),
-        _Column("worst", [_or_dash(n["worst_upper"], number) for n in numbers], 4),
+        _Column("median constant", [_or_dash(n["median_upper"], written_up) for n in numbers], 3),
+        _Column("worst", [_or_dash(n["worst_upper"], written_up) for n in numbers], 4),
         _Column("median gap", [_or_dash(n["median_gap"], _percent) for n in numbers], 5),
         _Column("worst gap", [_or_dash(n["worst_gap"], _percent) for n in numbers], 6),
     ]
@@ -206,8 +176,8 @@ def _certified_radii_line(radii: Sequence[float]) -> str:
     """The certified radii of all points in one line."""
     ordered = sorted(radii)
     return (
-        f"certified radius: smallest {number_down(ordered[0])}, median {number_down(median(ordered))}, "
-        f"largest {number_down(ordered[-1])}; {sum(r > 0 for r in ordered)} of {len(ordered)} points have one"
+        f"certified radius: smallest {written_down(ordered[0])}, median {written_down(median(ordered))}, "
+        f"largest {written_down(ordered[-1])}; {sum(r > 0 for r in ordered)} of {len(ordered)} points have one"
     )
 
 

@@ -1,0 +1,136 @@
+"""A question and its answer in plain words, for people who were not there when it was asked."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from ..model.domain import Ball, Domain
+from ..model.norms import Norm
+from ..names import printable
+from ..numerics.arrays import Array
+from ..numerics.rounding import up_float, written_down, written_up
+from ..result import Result
+
+MOST_NUMBERS = 12  # of a center or a box that are written out
+USUAL_CHANGE = 0.01  # of inputs in the sentence about a domain that is no ball
+
+# What a change of the inputs by a number means.
+CHANGES = {
+    Norm.LINF: "no input changes by more than {}",
+    Norm.L2: "the inputs change by no more than {} in the l2 norm (the root of the sum of all squared changes)",
+    Norm.L1: "the inputs change by no more than {} in the l1 norm (the sum of all changes)",
+}
+NORMS = {
+    Norm.LINF: "linf: the size of a change is the largest change of any one input",
+    Norm.L2: "l2: the size of a change is the root of the sum of its squares",
+    Norm.L1: "l1: the size of a change is the sum of the changes of all inputs",
+}
+METHODS = {
+    "product": "product of the norms of all layers, the classical bound",
+    "path-sum": "sum over all paths through the network of the products of their weights",
+    "sdp": "semidefinite relaxation: all slopes of all neurons at once",
+    "lipopt": "linear programs from products of constraints",
+    "branch": "branch and bound: the region is divided until both bounds meet",
+    "auto": "the best of several methods",
+}
+
+
+@dataclass(frozen=True)
+class Units:
+    """The units of inputs and outputs, empty if there are none."""
+
+    input: str = ""
+    output: str = ""
+
+    def of_change(self, text: str) -> str:
+        """A change of the inputs, with its unit."""
+        return f"{text} {self.input}".strip()
+
+    def of_result(self, text: str) -> str:
+        """A change of the outputs, with its unit."""
+        return f"{text} {self.output}".strip()
+
+    @property
+    def of_constant(self) -> str:
+        """The unit of a Lipschitz constant, with a space before it; empty if there is none."""
+        if not self.input and not self.output:
+            return ""
+        return f" {self.output or 1} per {self.input or 1}"
+
+
+def asked_for(output: str) -> str:
+    """What was bounded: "output 3"."""
+    if output == "all":
+        return "all outputs together"
+    return "output " + output.replace(" - ", " minus output ")
+
+
+def plain_sentence(result: Result, norm: Norm, domain: Domain, units: Units) -> str:
+    """What the bound says about a change of the inputs, for people who know no Lipschitz constants."""
+    change = USUAL_CHANGE
+    if isinstance(domain, Ball) and domain.radius > 0:
+        change = domain.radius
+    most = written_up(up_float(result.upper * change, 1))
+    where = "Whatever the inputs are" if domain is None else "Within the region below"
+    if_so = CHANGES[norm].format(units.of_change(f"{change:g}"))
+    then = f"{asked_for(result.output)} changes by at most {units.of_result(most)}"
+    if result.output == "all":
+        then = f"the outputs change by at most {units.of_result(most)}, measured in the same norm"
+    return f"{where}, if {if_so}, then {then}."
+
+
+def class_sentence(label: int, radius: float, units: Units) -> str:
+    """Up to which change a class is proved."""
+    if radius == 0:
+        return f"It could not be proved that the network's class stays {label} around the center."
+    most = units.of_change(written_down(radius))
+    return f"The network's class stays {label} as long as no input changes by more than {most} from the center."
+
+
+def gap_sentence(result: Result) -> str:
+    """How far the bound may be from the truth."""
+    if not result.lower:
+        return "No point with a slope was found, so nothing is known about how far the bound is from the truth."
+    return (
+        f"Somewhere the slope is at least {written_down(result.lower)}, so no bound can be smaller than that:"
+        f" this one is at most {result.upper / result.lower:.3f} times what is possible."
+    )
+
+
+def region(domain: Domain, size: int, names: Sequence[str] | None) -> list[str]:
+    """The domain in numbers, a line for each paragraph."""
+    if domain is None:
+        return ["the whole space: every input may have any value"]
+    if isinstance(domain, Ball):
+        clip = ""
+        if domain.clip is not None:
+            clip = f", and stays between {domain.clip[0]:g} and {domain.clip[1]:g}"
+        center = np.reshape(domain.center, -1)
+        return [
+            f"a ball of radius {domain.radius:g} in the linf norm: no input differs from the center"
+            f" by more than {domain.radius:g}{clip}",
+            f"center: {_numbers(center, names)}",
+        ]
+    lower, upper = domain.bounds(size)
+    if size <= MOST_NUMBERS:
+        intervals = []
+        for k in range(size):
+            intervals.append(f"{input_name(k, names)} from {lower[k]:g} to {upper[k]:g}")
+        return [f"a box: {'; '.join(intervals)}"]
+    ends = f"lower ends from {lower.min():g} to {lower.max():g}"
+    return [f"a box of {size} inputs: {ends}, upper ends from {upper.min():g} to {upper.max():g}"]
+
+
+def input_name(number: int, names: Sequence[str] | None) -> str:
+    """The name of an input, or its number."""
+    return f"input {number}" if names is None else printable(names[number])
+
+
+def _numbers(values: Array, names: Sequence[str] | None) -> str:
+    """A few numbers, or what is to be said about many."""
+    if len(values) > MOST_NUMBERS:
+        return f"{len(values)} numbers from {values.min():g} to {values.max():g}"
+    return ", ".join(f"{input_name(k, names)} = {value:g}" for k, value in enumerate(values))
