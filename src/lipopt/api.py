@@ -421,10 +421,10 @@ class _Inquiry:
         start = time.monotonic()
         try:
             answer = self._answer(method, budget, certify)
-            if isinstance(method, Auto) and not budget.interruption.has_come:
-                answer = self._go_on(answer, budget, certify)
         except KeyboardInterrupt:  # the second one; the first leaves it to methods to end
             answer = self._answer(PathSum(), budget, certify).with_details(chosen="path-sum")
+        if isinstance(method, Auto) and not budget.interruption.has_come:
+            answer = self._go_on(answer, budget, certify)
         worst = answer.worst
         upper = worst.value
         details = worst.details
@@ -489,6 +489,8 @@ class _Inquiry:
             deeper = self._answer(Branch(cells=cells), budget, certify)
         except LipoptError as error:
             return answer.with_details(refused={"branch": str(error)})
+        except KeyboardInterrupt:
+            return answer
         if deeper.worst.value < upper:
             return deeper.with_details(chosen="branch")
         if is_asked_for:

@@ -94,6 +94,11 @@ class _Attempts:
         except LipoptError as error:
             self.refused[method.name] = str(error)
             return
+        except KeyboardInterrupt:  # what is proved already is kept
+            if self.best is None:
+                raise
+            self.was_cut_off = True
+            return
         self.was_cut_off |= found.status == "time limit"
         source = found.details.get("chosen", method.name)
         if source != method.name:
