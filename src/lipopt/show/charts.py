@@ -221,7 +221,9 @@ def image(values: Array, name: str, size: int = 280) -> str:
 
 
 def number_or_zero(value: float) -> str:
-    """A number for the scale of a picture."""
+    """A number for the scale of a picture, which may be negative, or nothing."""
+    if abs(value) < SMALLEST:
+        return "0"
     return number(value) if value > 0 else f"{value:.3g}"
 
 
