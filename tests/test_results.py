@@ -35,7 +35,7 @@ class Cells(HTMLParser):
 def test_a_result_is_one_line_with_both_bounds(network: lipopt.Network) -> None:
     result = lipopt.bound(network, method="sdp", samples=50, certify=True)
     lower, upper = re.fullmatch(
-        r"<Result: ([\d.]+) <= Lipschitz constant of output 0 in the linf norm, whole space <= ([\d.]+), by sdp>",
+        r"<Result: ([\d.]+) <= Lipschitz constant of output 0 in the l_inf norm, whole space <= ([\d.]+), by sdp>",
         repr(result),
     ).groups()  # type: ignore[union-attr]
     assert float(lower) <= result.lower <= result.upper <= float(upper)
@@ -51,7 +51,7 @@ def test_a_result_that_stopped_early_says_so(network: lipopt.Network) -> None:
 def test_a_lower_bound_is_one_line(network: lipopt.Network) -> None:
     low = lipopt.lower_bound(network, samples=50)
     assert repr(low).startswith("<LowerBound: ")
-    assert repr(low).endswith(" <= Lipschitz constant of output 0 in the linf norm, whole space>")
+    assert repr(low).endswith(" <= Lipschitz constant of output 0 in the l_inf norm, whole space>")
 
 
 def test_a_comparison_shows_all_methods(network: lipopt.Network) -> None:

@@ -13,6 +13,7 @@ from . import notebook
 from .certificates.certificate import Certificate
 from .errors import LipoptError
 from .model.network import Source
+from .model.norms import Norm
 from .names import printable
 from .numerics.rounding import written_down, written_up
 from .problem.proofs import Proof
@@ -78,7 +79,7 @@ class Result:
         >>> result.method, result.status, result.output, result.domain
         ('sdp', 'complete', '0', 'whole space')
         >>> result
-        <Result: 3.99999 <= Lipschitz constant of output 0 in the linf norm, whole space <= 4.00001, by sdp (path-sum)>
+        <Result: 3.99999 <= Lipschitz constant of output 0 in the l_inf norm, whole space <= 4.00001, by sdp (path-sum)>
         >>> result.certificate.text.splitlines()[0]
         'lipopt-certificate 1'
         >>> result.details["loss"] < 1e-4
@@ -123,12 +124,17 @@ class Result:
         return _question(self.output, self.norm, self.domain)
 
     @property
+    def by(self) -> str:
+        """The method in words, with the one that it chose, and the norm in which that proved it."""
+        if "chosen" not in self.details:
+            return self.method
+        norm = f", {self.details['norm']}" if "norm" in self.details else ""
+        return f"{self.method} ({self.details['chosen']}{norm})"
+
+    @property
     def how(self) -> str:
-        """The method in words: its name, that of the one it chose, and why it stopped early."""
-        words = self.method
-        if "chosen" in self.details:
-            words += f" ({self.details['chosen']})"
-        return words if self.status == "complete" else f"{words}, {self.status}"
+        """The method in words, and why it stopped early if it did."""
+        return self.by if self.status == "complete" else f"{self.by}, {self.status}"
 
     def plot(self, ax: Any = None) -> Any:
         """Draw both bounds; after branch and bound, how they came together. Needs matplotlib.
@@ -247,7 +253,7 @@ def _question(output: str, norm: str, domain: str) -> str:
         what = f"margin {output}"
     else:
         what = f"output {output}"
-    return f"Lipschitz constant of {what} in the {norm} norm, {domain}"
+    return f"Lipschitz constant of {what} in the {Norm(norm).words} norm, {domain}"
 
 
 @dataclass(frozen=True, repr=False)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
@@ -74,7 +74,7 @@ def test_ctrl_c_twice_leaves_the_method(network: lipopt.Network) -> None:
 def test_ctrl_c_twice_in_auto_keeps_what_is_proved(network: lipopt.Network, at: str) -> None:
     """In the SDP that is a baseline; in branch and bound it is the SDP."""
     ball = lipopt.Ball(np.ones(10), 0.3)
-    options = {"domain": ball, "samples": 50, "gap": 0.0}
+    options: dict[str, Any] = {"domain": ball, "samples": 50, "gap": 0.0}
     result = lipopt.bound(network, progress=presses_ctrl_c(2, at), **options)
     before = {"sdp": "path-sum", "<= L <=": "sdp"}[at]
     assert result.status == "interrupted"

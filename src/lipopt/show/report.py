@@ -27,7 +27,7 @@ from ..errors import LipoptError
 from ..methods.baselines import path_sum_rows
 from ..model.domain import Ball, Domain, one_box_only
 from ..model.network import Network
-from ..model.norms import NormName
+from ..model.norms import Norm, NormName
 from ..names import printable
 from ..numerics.arrays import Array, as_index
 from ..numerics.rounding import written_down, written_up
@@ -199,8 +199,11 @@ def _answer(
     about_class = ""
     if label is not None and isinstance(asked.domain, Ball):
         ball = asked.domain
-        radius = certified_radius(network, ball.center, label, clip=ball.clip, method=METHOD)
-        about_class = words.class_sentence(label, radius, units)
+        center = ball.middle(network.input_size)
+        radius = certified_radius(
+            network, center, label, norm=ball.norm, clip=ball.clip, method=METHOD
+        )
+        about_class = words.class_sentence(label, radius, Norm(ball.norm), units)
     source = network.source
     return {
         "title": f"Lipschitz constant of {words.asked_for(best.output)}",
@@ -228,7 +231,7 @@ def _other_classes(network: Network, domain: Domain, label: int) -> list[int]:
         raise LipoptError("a label needs a network with two outputs or more")
     if not isinstance(label, int | np.integer) or not 0 <= label < count:
         raise LipoptError(f"the label is a number from 0 to {count - 1}, got {label!r}")
-    outputs = network(np.reshape(domain.center, -1))
+    outputs = network(domain.middle(network.input_size))
     return [int(k) for k in np.argsort(-outputs, kind="stable") if k != label]
 
 

@@ -75,7 +75,7 @@ def _table(columns: Sequence[_Column]) -> Table:
 def results_table(console: Console, results: Sequence[Result]) -> Table:
     """A row per method: the upper bound, its ratio to the lower bounds, the time."""
     columns = [
-        _Column("method", [_method(r) for r in results], 1, is_text=True),
+        _Column("method", [r.by for r in results], 1, is_text=True),
         _Column("upper bound", [written_up(r.upper) for r in results]),
         _Column("/ lower", [_ratio(r.upper, r.lower) for r in results], 3),
         _Column("/ POP lower", [_ratio(r.upper, r.pop_lower) for r in results], 5),
@@ -83,18 +83,6 @@ def results_table(console: Console, results: Sequence[Result]) -> Table:
         _Column("status", [r.status for r in results], 2, is_text=True),
     ]
     return _fitting(console, columns)
-
-
-def _method(r: Result) -> str:
-    """The name of a method, and of the one that it chose."""
-    chosen = f" ({_origin(r)})" if "chosen" in r.details else ""
-    return r.method + chosen
-
-
-def _origin(r: Result) -> str:
-    """The method, and the norm if it is another one, in which the bound was proved."""
-    method = str(r.details["chosen"])
-    return f"{method}, {r.details['norm']}" if "norm" in r.details else method
 
 
 def _ratio(upper: float, lower: float | None) -> str:

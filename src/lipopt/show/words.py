@@ -24,7 +24,7 @@ CHANGES = {
     Norm.L1: "the inputs change by no more than {} in the l1 norm (the sum of all changes)",
 }
 NORMS = {
-    Norm.LINF: "linf: the size of a change is the largest change of any one input",
+    Norm.LINF: "l_inf: the size of a change is the largest change of any one input",
     Norm.L2: "l2: the size of a change is the root of the sum of its squares",
     Norm.L1: "l1: the size of a change is the sum of the changes of all inputs",
 }
@@ -82,12 +82,12 @@ def plain_sentence(result: Result, norm: Norm, domain: Domain, units: Units) -> 
     return f"{where}, if {if_so}, then {then}."
 
 
-def class_sentence(label: int, radius: float, units: Units) -> str:
+def class_sentence(label: int, radius: float, norm: Norm, units: Units) -> str:
     """Up to which change a class is proved."""
     if radius == 0:
         return f"It could not be proved that the network's class stays {label} around the center."
-    most = units.of_change(written_down(radius))
-    return f"The network's class stays {label} as long as no input changes by more than {most} from the center."
+    change = CHANGES[norm].format(units.of_change(written_down(radius)))
+    return f"Starting from the center, the network's class stays {label} as long as {change}."
 
 
 def gap_sentence(result: Result) -> str:
@@ -105,15 +105,7 @@ def region(domain: Domain, size: int, names: Sequence[str] | None) -> list[str]:
     if domain is None:
         return ["the whole space: every input may have any value"]
     if isinstance(domain, Ball):
-        clip = ""
-        if domain.clip is not None:
-            clip = f", and stays between {domain.clip[0]:g} and {domain.clip[1]:g}"
-        center = np.reshape(domain.center, -1)
-        return [
-            f"a ball of radius {domain.radius:g} in the linf norm: no input differs from the center"
-            f" by more than {domain.radius:g}{clip}",
-            f"center: {_numbers(center, names)}",
-        ]
+        return _ball(domain, names)
     lower, upper = domain.bounds(size)
     if size <= MOST_NUMBERS:
         intervals = []
@@ -124,13 +116,31 @@ def region(domain: Domain, size: int, names: Sequence[str] | None) -> list[str]:
     return [f"a box of {size} inputs: {ends}, upper ends from {upper.min():g} to {upper.max():g}"]
 
 
+def _ball(ball: Ball, names: Sequence[str] | None) -> list[str]:
+    """A ball in numbers."""
+    norm = Norm(ball.norm)
+    change = CHANGES[norm].format(f"{ball.radius:g}")
+    lines = [
+        f"a ball of radius {ball.radius:g} in the {norm.words} norm: from the center, {change}"
+    ]
+    if ball.scale is not None:
+        lines.append(f"a change counts as 1 when it is: {_numbers(ball.scale, names)}")
+    if ball.clip is not None:
+        lines.append(f"all inputs stay between {ball.clip[0]:g} and {ball.clip[1]:g}")
+    lines.append(f"center: {_numbers(ball.center, names)}")
+    return lines
+
+
 def input_name(number: int, names: Sequence[str] | None) -> str:
     """The name of an input, or its number."""
     return f"input {number}" if names is None else printable(names[number])
 
 
 def _numbers(values: Array, names: Sequence[str] | None) -> str:
-    """A few numbers, or what is to be said about many."""
+    """A few numbers, or what is to be said about many; one number stands for all inputs."""
+    values = np.reshape(values, -1)
+    if len(values) == 1:
+        return f"{values[0]:g} in every input"
     if len(values) > MOST_NUMBERS:
         return f"{len(values)} numbers from {values.min():g} to {values.max():g}"
     return ", ".join(f"{input_name(k, names)} = {value:g}" for k, value in enumerate(values))
