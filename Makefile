@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check -q
 PACKAGE ?= .
-PAGES := *.md CITATION.cff docs spec examples experiments src
+PAGES := *.md CITATION.cff docs spec examples experiments src notebooks
 EDITABLE := $(if $(filter .,$(PACKAGE)),-e)
 
 .PHONY: demo test nightly experiments lint docs build release clean

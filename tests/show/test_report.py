@@ -124,6 +124,22 @@ def test_a_label_gets_its_certified_radius(network: lipopt.Network) -> None:
             report(network, **options)
 
 
+@pytest.mark.parametrize("norm", ["l2", "l1"])
+def test_balls_in_other_norms_and_units(network: lipopt.Network, norm: Any) -> None:
+    center = np.full(4, 0.3)
+    label = int(network(center).argmax())
+    ball = lipopt.Ball(center, 0.1, norm=norm, scale=[1.0, 2.0, 3.0, 4.0])
+    done = report(network, domain=ball, norm=norm, label=label, samples=50)
+    plain = page_text(done.html)
+    assert f"a ball of radius 0.1 in the {norm} norm" in plain
+    assert "a change counts as 1 when it is: input 0 = 1, input 1 = 2" in plain
+    radius = lipopt.certified_radius(network, center, label, norm=norm, method=lipopt.SDP(gap=1e-3))
+    assert (
+        f"stays {label} as long as the inputs change by no more than {written_down(radius)}"
+        in plain
+    )
+
+
 def test_the_ball_that_is_asked_about_is_solved_once(
     network: lipopt.Network, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
