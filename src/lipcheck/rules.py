@@ -27,6 +27,7 @@ from .lines import Lines
 from .network import Network
 from .polynomials import Monomial, expand_products, monomial_of, objective_polynomial
 from .problem import Problem, path_sums
+from .signs import Equations, SignTriangle, only_inner_are_read, sign_matrix
 from .verdicts import REJECTED, require
 
 BLOCK = 64  # rows of L L^T that are held at a time, to save memory
@@ -257,6 +258,55 @@ def sdp_matrix(problem: Problem, mu: Vector, delta: Vector, tau: Vector) -> Matr
     return Matrix(twice.rows, order, twice.exponent - 1) + diagonal
 
 
+# Rule signs.
+
+
+def rule_signs(lines: Lines, term: Term) -> Amounts:
+    """Section 4, rule signs: mu, the costs of delta, eta and all triangles, if S is semidefinite.
+
+    0 <= v.S v where slopes are ends of their ranges, and all that S has besides w C x and squares
+    is 0 there, or at most its multiplier.
+    """
+    problem = term.problem
+    neurons = problem.C.width - problem.inputs
+    t_are_signs = term.norm != "l2" or problem.inputs == 1
+    allowed = len(problem.C.rows) == 1 and (term.norm != "l1" or problem.inputs == 1)
+    lines.require(allowed, "the rule 'signs' is for one row, and under l1 for one input")
+    mu = lines.number("mu")
+    delta = lines.numbers("delta", problem.inputs)
+    eta = lines.numbers("eta", neurons)
+    inner = lines.indices("inner", neurons)
+    tau = lines.numbers("tau", len(inner))
+    alpha = lines.numbers("alpha", len(inner))
+    beta = lines.numbers("beta", len(inner))
+    signs = 1 + neurons + (problem.inputs if t_are_signs else 0)
+    triangles = read_triangles(lines, signs)
+    equations = Equations(inner, tau, alpha, beta)
+    lines.require(only_inner_are_read(problem, inner), "a neuron that is read is not inner")
+    squares = [mu, *eta, *delta]
+    check_semidefinite(lines, sign_matrix(problem, squares, equations, triangles))
+    cost_of_delta = sum(delta, ZERO) if t_are_signs else max(delta)
+    cost_of_signs = mu + sum(eta, ZERO) + cost_of_delta
+    return [
+        ("squares", cost_of_signs),
+        ("triangles", sum((triangle.weight for triangle in triangles), ZERO)),
+    ]
+
+
+def read_triangles(lines: Lines, signs: int) -> list[SignTriangle]:
+    """Section 4, rule signs: inequalities among three signs, and their multipliers."""
+    unit = lines.number("unit", least=0)
+    triangles = []
+    for _ in range(lines.count("triangles")):
+        values = lines.integers("triangle")
+        lines.require(len(values) == 5, "a triangle is three signs, a pattern, and a multiplier")
+        i, j, k, pattern, weight = values
+        valid = 0 <= i < j < k < signs and 0 <= pattern < 4 and weight >= 0
+        lines.require(valid, "signs ascend, a pattern is below 4, and a multiplier not negative")
+        triangles.append(SignTriangle((i, j, k), pattern, weight * unit))
+    return triangles
+
+
 # Factors.
 
 
@@ -330,4 +380,5 @@ RULES: dict[str, Rule] = {
     "product": rule_product_of_norms,
     "products": rule_krivine_products,
     "sdp": rule_sdp,
+    "signs": rule_signs,
 }

@@ -33,6 +33,7 @@ from ..problem.proofs import (
     PathSums,
     Proof,
     Relaxed,
+    SignMultipliers,
     Tree,
 )
 from ..problem.question import Posed
@@ -44,6 +45,7 @@ from .flat import activation_nodes, flatten, variable_lines
 from .krivine_terms import krivine_lines
 from .layer_norms import layer_norm_lines
 from .multipliers import multipliers_part
+from .signs import signs_part
 from .tree import first_lines, refinement_lines, tree_lines
 
 ROOM = 2.0**-40  # on every claim, relative: slopes of the two programs differ in their last digits
@@ -192,6 +194,10 @@ def _write_multipliers(case: Case, proof: Multipliers) -> Iterator[Part]:
         yield multipliers_part(case.network, case.task, None, proof, case.doubts)
 
 
+def _write_sign_multipliers(case: Case, proof: SignMultipliers) -> Iterator[Part]:
+    yield signs_part(case.network, case.task, proof, case.doubts)
+
+
 def _write_layer_norms(case: Case, proof: LayerNorms) -> Iterator[Part]:
     """The path sum is never above the product of norms, up to rounding, but in l2."""
     if case.task.problem.norm is not Norm.L2 or _path_sum_suffices(case):
@@ -240,6 +246,7 @@ WRITERS: Mapping[type, Writer] = {
     MatrixNorm: _write_matrix_norm,
     KrivineTerms: _write_krivine_terms,
     Multipliers: _write_multipliers,
+    SignMultipliers: _write_sign_multipliers,
     ByInput: _write_by_input,
 }
 

@@ -118,6 +118,9 @@ def bound(
     pattern: Annotated[
         str | None, typer.Option("--pattern", help="sparsity pattern of the LP methods")
     ] = None,
+    cuts: Annotated[
+        bool, typer.Option("--cuts", help="tighten --method sdp by signs and triangle inequalities")
+    ] = False,
     device: Annotated[
         str | None, typer.Option("--device", help="torch device of the SDP methods, such as cuda")
     ] = None,
@@ -138,11 +141,13 @@ def bound(
     from ..show import tables
 
     _check_certificate(certificate, reading)
-    settings = {}
+    settings: dict[str, Any] = {}
     if pattern is not None:
         settings["pattern"] = pattern
     if device is not None:
         settings["device"] = device
+    if cuts:
+        settings["cuts"] = True
     console = tables.console()
     with message_progress(quiet or as_json, console) as progress:
         result = run(

@@ -11,10 +11,11 @@ from dataclasses import dataclass, field
 from typing import TypeAlias
 
 import numpy as np
+import scipy.sparse as sp
 
 from ..model.norms import Norm
 from ..numerics.arrays import Array
-from ..numerics.rounding import up
+from ..numerics.rounding import gamma, up
 from .derivative import DerivativeProblem
 
 
@@ -69,6 +70,71 @@ class ByInput:
     """A proof for each input on its own; path sums are the proof for the inputs without one."""
 
     proofs: Mapping[int, Multipliers | KrivineTerms]
+
+
+@dataclass(frozen=True, eq=False)
+class Triangles:
+    """Inequalities 1 + q >= 0 among signs, with multipliers >= 0.
+
+    q = a p_i p_j + b p_i p_k + a b p_j p_k for the places i < j < k and the signs a and b."""
+
+    places: Array  # (triangles, 3)
+    signs: Array  # (triangles, 2): a and b
+    weights: Array
+
+    @staticmethod
+    def none() -> Triangles:
+        return Triangles(np.zeros((0, 3), np.int64), np.zeros((0, 2)), np.zeros(0))
+
+    @property
+    def count(self) -> int:
+        return len(self.weights)
+
+    @property
+    def coefficients(self) -> Array:
+        """Of p_i p_j, p_i p_k and p_j p_k."""
+        return np.column_stack([self.signs, self.signs[:, 0] * self.signs[:, 1]])
+
+    def sums(self, vectors: Array) -> Array:
+        """1 + q of every triangle, for vectors in the places of signs."""
+        i, j, k = vectors[self.places.T]
+        products = np.stack([(i * j).sum(1), (i * k).sum(1), (j * k).sum(1)], axis=1)
+        return np.asarray(1 + (self.coefficients * products).sum(1))
+
+    def matrix(self, size: int, weights: Array) -> sp.csr_array:
+        """The sum of weights times q as a symmetric matrix M, so that it is p.M p / 2."""
+        i, j, k = self.places.T
+        rows = np.concatenate([i, i, j])
+        columns = np.concatenate([j, k, k])
+        values = (weights[:, None] * self.coefficients).T.ravel()
+        half = sp.csr_array((values, (rows, columns)), shape=(size, size))
+        return sp.csr_array(half + half.T)
+
+    def chosen(self, which: Array) -> Triangles:
+        return Triangles(self.places[which], self.signs[which], self.weights[which])
+
+
+@dataclass(frozen=True, eq=False)
+class SignMultipliers:
+    """Multipliers of the SDP with signs (methods/sdp/signs.py): of squares, equations, triangles.
+
+    tau, alpha and beta are those of inner neurons, which others read, in the order of layers."""
+
+    mu: float  # of w^2
+    eta: Array  # of e^2, one a neuron
+    delta: Array  # of t^2, one an input; or one for all
+    tau: Array
+    alpha: Array
+    beta: Array
+    triangles: Triangles
+
+    @property
+    def bound(self) -> float:
+        """The sum of all that count, rounded up."""
+        terms = [self.eta, self.delta, self.triangles.weights, np.array([self.mu])]
+        every = np.concatenate(terms)
+        size = float(np.abs(every).sum())
+        return float(np.nextafter(every.sum() + gamma(len(every) + 2) * size, np.inf))
 
 
 @dataclass(frozen=True, eq=False)
@@ -153,7 +219,15 @@ class Tree:
 
 
 Proof: TypeAlias = (
-    PathSums | LayerNorms | MatrixNorm | KrivineTerms | Multipliers | ByInput | Tree | OtherNorm
+    PathSums
+    | LayerNorms
+    | MatrixNorm
+    | KrivineTerms
+    | Multipliers
+    | SignMultipliers
+    | ByInput
+    | Tree
+    | OtherNorm
 )
 
 

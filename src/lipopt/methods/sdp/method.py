@@ -33,6 +33,7 @@ from ..baselines import path_sum_bound
 from ..registry import register
 from .backend import Backend, backend, enough_memory
 from .batches import check_blocks, runs_on_cpu, split_into_batches
+from .cuts import Cuts
 from .dual import Dual
 from .every_row import bound_every_row
 from .hyperplanes import round_vectors
@@ -55,10 +56,12 @@ class SDP:
         gap: the relative distance between the value of the relaxation and the bound at which the
             search stops.
         device: a torch device, such as "cuda"; None for NumPy on the CPU.
+        cuts: whether to add signs and triangle inequalities, which takes longer and closes most of
+            the gap to the optimum of the POP. For one output, under linf or l2, on the CPU.
 
     Raises:
-        LipoptError: rank or gap is not positive; when it is called, a layer is too wide for it, or
-            the device is not there.
+        LipoptError: rank or gap is not positive; when it is called, a layer is too wide for it, the
+            problem does not take cuts, or the device is not there.
 
     Examples:
         >>> import lipopt
@@ -71,6 +74,7 @@ class SDP:
     rank: int | None = None
     gap: float = 1e-4
     device: str | None = None
+    cuts: bool = False
     name: ClassVar[str] = "sdp"
 
     def __post_init__(self) -> None:
@@ -93,7 +97,19 @@ class SDP:
             with self._resources(sum(batch[0].problem.sizes)):
                 bounds = self._solve_batch(batch, arrays)
             found.update(zip(which, bounds, strict=True))
+        if self.cuts:
+            return [self._cut(task, found[k]) for k, task in enumerate(tasks)]
         return [found[k] for k in range(len(tasks))]
+
+    def _cut(self, task: Task, found: UpperBound) -> UpperBound:
+        """The bound with cuts, if that is smaller."""
+        if not task.problem.layers:
+            return found
+        pop_lower = max(task.pop_lower, found.pop_lower or 0.0)
+        better = Cuts(self.gap)(replace(task, upper=found.value, pop_lower=pop_lower))
+        if better.value >= found.value:
+            return replace(found, pop_lower=better.pop_lower)
+        return replace(better, details={**found.details, **better.details})
 
     def every_row(self, task: Task, weights: Array) -> list[UpperBound] | None:
         """Bounds for every row of C on its own, under linf; None if that fails.

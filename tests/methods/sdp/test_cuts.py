@@ -1,0 +1,188 @@
+"""The SDP with signs and triangle inequalities: optimum <= bound <= SDP, proofs that prove, certificates."""
+
+import re
+from dataclasses import replace
+from itertools import product
+from pathlib import Path
+
+import numpy as np
+import pytest
+from lipcheck_files import verdict
+from networks import gaussian_weights, problem_of, random_problem
+
+import lipopt
+from lipopt.lower.pop import enumerate_pop
+from lipopt.methods.sdp.cuts import Cuts, can_cut, violated_triangles
+from lipopt.methods.sdp.sign_dual import dual_matrix, is_proved
+from lipopt.methods.sdp.signs import SignForm, SignNetwork, Weights
+from lipopt.model.norms import NormName
+from lipopt.numerics.arrays import Array
+from lipopt.problem.derivative import DerivativeProblem
+from lipopt.problem.proofs import SignMultipliers, Triangles
+from lipopt.problem.task import Task, UpperBound
+
+
+def both(problem: DerivativeProblem) -> tuple[UpperBound, UpperBound]:
+    """The SDP's bound, and that with cuts."""
+    task = Task(problem, problem)
+    plain = lipopt.SDP()(task)
+    return plain, Cuts(seconds=1.5)(replace(task, upper=plain.value))
+
+
+@pytest.mark.parametrize("norm", ["linf", "l2"])
+@pytest.mark.parametrize("slopes", ["relu", "signed", "leaky"])
+@pytest.mark.parametrize("skips", [False, True])
+def test_no_bound_is_below_the_optimum(norm: NormName, slopes: str, skips: bool) -> None:
+    problem = random_problem(3, norm=norm, slopes=slopes, skips=skips)
+    optimum = enumerate_pop(problem)
+    plain, cut = both(problem)
+    assert optimum <= min(cut.value, plain.value)
+    assert cut.pop_lower is not None
+    assert cut.pop_lower <= optimum * (1 + 1e-9)
+
+
+def test_most_of_the_gap_is_closed() -> None:
+    problem = problem_of(gaussian_weights((8, 8, 8, 1), seed=0))
+    optimum = enumerate_pop(problem)
+    plain = lipopt.SDP()(Task(problem, problem))
+    cut = lipopt.SDP(cuts=True)(Task(problem, problem))
+    assert plain.value > 1.05 * optimum
+    assert optimum <= cut.value < optimum + 0.25 * (plain.value - optimum)
+
+
+def multipliers(form: SignForm, rng: np.random.Generator) -> SignMultipliers:
+    """Any numbers."""
+    inner = len(form.inner)
+    inputs = form.inputs if form.norm.bounds_each_input else 1
+    places = np.array([[0, 1, 2], [1, 2, form.signs - 1], [0, 1, 3]])
+    signs = np.array([[1.0, 1.0], [1.0, -1.0], [-1.0, -1.0]])
+    return SignMultipliers(
+        mu=float(rng.normal()),
+        eta=rng.normal(size=form.neurons),
+        delta=rng.normal(size=inputs),
+        tau=rng.normal(size=inner),
+        alpha=rng.normal(size=inner),
+        beta=rng.normal(size=inner),
+        triangles=Triangles(places, signs, rng.random(3)),
+    )
+
+
+@pytest.mark.parametrize("norm", ["linf", "l2"])
+def test_whatever_the_multipliers_the_form_bounds_the_objective(norm: NormName) -> None:
+    """At all vertices, v.S v is at most what the multipliers add up to, minus the objective."""
+    problem = random_problem(1, norm=norm, slopes="signed", skips=True, widest=3)
+    form = SignForm.of(problem)
+    rng = np.random.default_rng(0)
+    m = multipliers(form, rng)
+    S = dual_matrix(form, m)
+    for bits in product((0, 1), repeat=form.neurons + form.inputs + 1):
+        choice = 2.0 * np.array(bits) - 1
+        w = choice[0]
+        e = choice[1 : 1 + form.neurons]
+        t = choice[1 + form.neurons :]
+        if norm == "l2":
+            t = t / np.linalg.norm(t)
+        slopes = []
+        for layer, signs in zip(problem.layers, _by_layer(problem, w * e), strict=True):
+            slopes.append((layer.middle + layer.half * signs)[:, None])
+        x, _ = problem.forward(t[:, None], slopes)
+        value = 0.0
+        for source, matrix in problem.objective.items():
+            value += float((matrix @ x[source])[0, 0])
+        read = {source for layer in problem.layers for source in layer.blocks}
+        inner = [x[source][:, 0] for source in range(1, len(x)) if source in read]
+        v = np.concatenate([[w], e, t, *inner])
+        assert v @ S @ v <= m.bound - w * value + 1e-9
+
+
+def _by_layer(problem: DerivativeProblem, values: Array) -> list[Array]:
+    return np.split(values, np.cumsum(problem.sizes[1:])[:-1])
+
+
+def test_numbers_that_prove_nothing_are_not_proved() -> None:
+    problem = problem_of(gaussian_weights((4, 5, 4, 1), seed=1))
+    _, cut = both(problem)
+    proof = cut.proof
+    assert isinstance(proof, SignMultipliers)
+    form = SignForm.of(problem)
+    assert is_proved(form, proof)
+    optimum = enumerate_pop(problem)
+    less = proof.bound - optimum * (1 - 1e-6)
+    assert not is_proved(form, replace(proof, mu=proof.mu - less))
+    assert not is_proved(form, replace(proof, tau=0 * proof.tau))
+    assert not is_proved(form, replace(proof, mu=np.nan))
+
+
+@pytest.mark.parametrize("norm", ["linf", "l2"])
+@pytest.mark.parametrize("rho", [0.0, 0.3])
+def test_gradients(norm: NormName, rho: float) -> None:
+    problem = random_problem(0, norm=norm, slopes="signed", skips=True)
+    form = SignForm.of(problem)
+    network = SignNetwork(form, 4, 2.0)
+    x = network.start(0)
+    rng = np.random.default_rng(0)
+    triangles = violated_triangles(network.units(network.point(x)), 20, rng)
+    triangles = replace(triangles, weights=rng.random(triangles.count))
+    inner = len(form.inner)
+    a, b, c, d = rng.random((4, inner))
+    weights = Weights(a, b, c, d, triangles, rho)
+    direction = rng.normal(size=len(x))
+    step = 1e-6 * direction
+    ahead = network.loss(x + step, weights)[0]
+    behind = network.loss(x - step, weights)[0]
+    _, gradient = network.loss(x, weights)
+    assert (ahead - behind) / 2e-6 == pytest.approx(gradient @ direction, rel=1e-5)
+
+
+def test_the_most_violated_triangles_are_found() -> None:
+    rng = np.random.default_rng(0)
+    units = rng.normal(size=(9, 3))
+    units /= np.linalg.norm(units, axis=1, keepdims=True)
+    found = violated_triangles(units, 5, rng)
+    gram = units @ units.T
+    every = []
+    for i in range(9):
+        for j in range(i + 1, 9):
+            for k in range(j + 1, 9):
+                for a, b in product((1, -1), repeat=2):
+                    every.append(1 + a * gram[i, j] + b * gram[i, k] + a * b * gram[j, k])
+    np.testing.assert_allclose(found.sums(units), np.sort(every)[:5])
+
+
+def test_what_cuts_are_not_for_is_refused() -> None:
+    weights = gaussian_weights((3, 4, 2), seed=0)
+    method = lipopt.SDP(cuts=True)
+    with pytest.raises(lipopt.LipoptError, match="cuts are for one output"):
+        lipopt.bound(weights, norm="l1", method=method)
+    with pytest.raises(lipopt.LipoptError, match="cuts are for one output"):
+        lipopt.bound(weights, norm="l2", output="all", method=method)
+    assert not can_cut(random_problem(0, norm="l1"))
+
+
+@pytest.mark.parametrize(
+    ("norm", "kind", "radius"),
+    [("linf", "relu", None), ("l2", "leaky_relu", None), ("linf", "tanh", 2.0)],
+)
+def test_certificates(norm: NormName, kind: str, radius: float | None, tmp_path: Path) -> None:
+    network = lipopt.load(gaussian_weights((4, 5, 4, 1), seed=0), activation=kind)
+    domain = None if radius is None else lipopt.Ball(np.zeros(4), radius)
+    method = lipopt.SDP(cuts=True)
+    result = lipopt.bound(
+        network, norm=norm, domain=domain, method=method, certify=True, time_limit=4.0
+    )
+    assert result.certificate is not None
+    text = result.certificate.text
+    assert "rule signs" in text
+    network.save(tmp_path / "n.safetensors")
+    data = (tmp_path / "n.safetensors").read_bytes()
+    assert verdict(data, text.encode())[0] == 0
+    without = re.sub("\nmu .*\n", "\nmu 0 0\n", text)
+    assert verdict(data, without.encode())[0] == 1
+
+
+def test_auto_uses_cuts_over_the_whole_space() -> None:
+    weights = gaussian_weights((20, 20, 20, 1), seed=0)
+    plain = lipopt.bound(weights, method="sdp")
+    auto = lipopt.bound(weights, time_limit=8.0)
+    assert auto.details["chosen"] == "cuts"
+    assert auto.upper < plain.upper * 0.98
