@@ -3,6 +3,7 @@
     python benchmarks/sdp.py solvers [--limit SECONDS]     Clarabel and SCS; a solver that ran past the limit is not tried on more
     python benchmarks/sdp.py width | depth
     python benchmarks/sdp.py rank                          raising it along negative eigenvectors of S, or with noise
+    python benchmarks/sdp.py cuts [--seeds 3]              the gap to the POP without and with cuts
     python benchmarks/sdp.py network 3072-4096-4096-4096-1 [--device cuda] [--repeat 2]
 
 Random networks with normal weights of variance 1/fan-in and slopes in [0, 1], linf. Every table is printed as markdown.
@@ -27,6 +28,7 @@ from lipopt.methods.sdp.vector_network import VectorNetwork
 from lipopt.model.norms import Norm
 from lipopt.numerics.arrays import Array, Matrix
 from lipopt.problem.derivative import DerivativeProblem, Layer
+from lipopt.problem.presolve import presolve
 from lipopt.problem.task import Budget, Task
 
 Value = TypeVar("Value")
@@ -37,6 +39,14 @@ SOLVED = [
     (80, 80, 1),
     (160, 160, 1),
 ]  # by size of the matrix
+
+CUT: list[tuple[Sequence[int], Sequence[int | None]]] = [
+    ((40, 40, 1), (5, 10, 20, None)),
+    ((80, 80, 1), (5, 10, 20, None)),
+    ((20, 20, 20, 1), (5, None)),
+    ((40, 40, 40, 1), (5, None)),
+]  # sizes, and how many neurons of the next layer a neuron feeds
+CUT_LIMIT = 60.0  # seconds
 
 
 def random_problem(sizes: Sequence[int], seed: int = 0) -> DerivativeProblem:
@@ -184,16 +194,61 @@ def _iterations(network: VectorNetwork, x: np.ndarray, value: float, most: int =
     return str(high) if high <= most else f"> {most}"
 
 
+def cut_networks(seeds: int) -> None:
+    """The mean gap to the best lower bound on the POP, without and with cuts; the mean and the largest time."""
+    show("network", "sparsity", "gap", "with cuts", "largest", "s", "largest s", "s without")
+    show(*["---"] * 8)
+    for sizes, sparsities in CUT:
+        for sparsity in sparsities:
+            rows = [_cut_network(sizes, sparsity, seed) for seed in range(seeds)]
+            plain, cut, seconds, before = np.array(rows).T
+            show(
+                "-".join(map(str, sizes)),
+                sparsity or "dense",
+                f"{plain.mean():.1%}",
+                f"{cut.mean():.1%}",
+                f"{cut.max():.1%}",
+                f"{seconds.mean():.0f}",
+                f"{seconds.max():.0f}",
+                f"{before.mean():.1f}",
+            )
+
+
+def _cut_network(sizes: Sequence[int], sparsity: int | None, seed: int) -> list[float]:
+    """Both gaps, and the seconds with cuts and without."""
+    problem = sparse_problem(sizes, sparsity, seed)
+    plain, before = timed(SDP(), Task(problem, problem))
+    cut, seconds = timed(SDP(cuts=True), Task(problem, problem, Budget.of(CUT_LIMIT)))
+    lower = max(plain.pop_lower or 0.0, cut.pop_lower or 0.0)
+    return [plain.value / lower - 1, cut.value / lower - 1, seconds, before]
+
+
+def sparse_problem(sizes: Sequence[int], sparsity: int | None, seed: int) -> DerivativeProblem:
+    """Uniform weights; every neuron feeds so many of the next hidden layer (the paper's section 6.1)."""
+    rng = np.random.default_rng(seed)
+    layers = []
+    for i, (before, after) in enumerate(pairwise(sizes[:-1])):
+        weights = rng.uniform(-1, 1, (after, before)) / np.sqrt(before)
+        if sparsity is not None:
+            order = np.argsort(rng.random((after, before)), axis=0)
+            weights = np.where(order < sparsity, weights, 0.0)
+        layers.append(Layer({i: weights}, np.zeros(after), np.ones(after), i + 1, np.arange(after)))
+    last = rng.uniform(-1, 1, (1, sizes[-2])) / np.sqrt(sizes[-2])
+    problem = DerivativeProblem(Norm.LINF, sizes[0], tuple(layers), {len(layers): last})
+    return presolve(problem)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("table", choices=["solvers", "width", "depth", "rank", "network"])
+    parser.add_argument("table", choices=["solvers", "width", "depth", "rank", "cuts", "network"])
     parser.add_argument(
         "sizes", nargs="?", default="784-300-100-1", help="of the network, for 'network'"
     )
     parser.add_argument("--device", help="a torch device, such as cuda")
     parser.add_argument("--limit", type=float, default=60.0, help="seconds for each conic solver")
+    parser.add_argument("--seeds", type=int, default=3, help="networks of each kind, for 'cuts'")
     parser.add_argument(
         "--repeat",
         type=int,
@@ -203,6 +258,9 @@ def main() -> None:
     arguments = parser.parse_args()
     if arguments.table == "solvers":
         compare_solvers(arguments.limit)
+        return
+    if arguments.table == "cuts":
+        cut_networks(arguments.seeds)
         return
     if arguments.table == "rank":
         raise_rank()

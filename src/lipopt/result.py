@@ -54,6 +54,7 @@ class Result:
             primal: (sdp, lip-sdp) the value of the relaxation; the bound is at most a little more,
                 unless the search ended early.
             rank: (sdp, lip-sdp) the number of coordinates of the vectors at the end.
+            triangles: (sdp with cuts, auto) the number of triangle inequalities in the proof.
             rows: (sdp) the number of margins that share the multipliers, in a batch run with
                 `certify`.
             l2: (lip-sdp) the bound in the l2 norm, before it was multiplied for another norm.

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TypeAlias
 
 import numpy as np
-import scipy.sparse as sp
 
 from ..model.norms import Norm
 from ..numerics.arrays import Array
@@ -90,25 +90,31 @@ class Triangles:
     def count(self) -> int:
         return len(self.weights)
 
-    @property
+    @cached_property
     def coefficients(self) -> Array:
         """Of p_i p_j, p_i p_k and p_j p_k."""
         return np.column_stack([self.signs, self.signs[:, 0] * self.signs[:, 1]])
 
     def sums(self, vectors: Array) -> Array:
         """1 + q of every triangle, for vectors in the places of signs."""
-        i, j, k = vectors[self.places.T]
-        products = np.stack([(i * j).sum(1), (i * k).sum(1), (j * k).sum(1)], axis=1)
-        return np.asarray(1 + (self.coefficients * products).sum(1))
+        products = (vectors @ vectors.T).ravel()[self._entries(len(vectors))]
+        return np.asarray(1 + (self.coefficients * products).sum(axis=1))
 
-    def matrix(self, size: int, weights: Array) -> sp.csr_array:
+    def matrix(self, size: int, weights: Array) -> Array:
         """The sum of weights times q as a symmetric matrix M, so that it is p.M p / 2."""
-        i, j, k = self.places.T
-        rows = np.concatenate([i, i, j])
-        columns = np.concatenate([j, k, k])
-        values = (weights[:, None] * self.coefficients).T.ravel()
-        half = sp.csr_array((values, (rows, columns)), shape=(size, size))
-        return sp.csr_array(half + half.T)
+        values = weights[:, None] * self.coefficients
+        entries = self._entries(size).ravel()
+        upper = np.bincount(entries, values.ravel(), minlength=size * size).reshape(size, size)
+        return np.asarray(upper + upper.T)
+
+    def _entries(self, size: int) -> Array:
+        """Where p_i p_j, p_i p_k and p_j p_k stand in a flat matrix of all products."""
+        rows, columns = self._pairs
+        return rows * size + columns
+
+    @cached_property
+    def _pairs(self) -> tuple[Array, Array]:
+        return self.places[:, [0, 0, 1]], self.places[:, [1, 2, 2]]
 
     def chosen(self, which: Array) -> Triangles:
         return Triangles(self.places[which], self.signs[which], self.weights[which])

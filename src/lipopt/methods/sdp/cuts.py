@@ -30,8 +30,8 @@ from .signs import Point, SignForm, SignNetwork, Weights
 
 # The largest number of variables: the dual is a dense matrix of that order.
 MAX_ORDER = 2500
-# The number of coordinates of the vectors.
-RANK = 32
+# The number of coordinates of the vectors. With fewer, ascents end where nothing is proved.
+RANK = 64
 # L-BFGS iterations for Shor's relaxation, in a round, in the last round before the dual is fitted,
 # and for the Lagrangian itself.
 FIRST_ITERATIONS = 200
@@ -49,14 +49,12 @@ LAST_ROUNDS_SHARE = 0.6
 MIN_GAIN = 1e-3
 # Penalties, for an objective of about 1: on triangles, divided by the number of signs, and on
 # equations, relative to the share of a neuron in the objective.
-TRIANGLE_PENALTY = 1.6
+TRIANGLE_PENALTY = 0.6
 EQUATION_PENALTY = 5.0
 # Triangles that are added in a round, relative to the number of signs.
-ADDED_TRIANGLES = 6
-# Violations that are too small to be added, and the slack at which a triangle without a multiplier
-# is dropped.
+ADDED_TRIANGLES = 4
+# Violations that are too small for a triangle to be added.
 MIN_VIOLATION = 1e-3
-MAX_SLACK = 0.05
 # Pairs times signs that are looked at in one search for violated triangles; where there are more,
 # some signs are chosen at random.
 MAX_SEPARATION_WORK = 100_000_000
@@ -66,12 +64,12 @@ NOISE = 1e-3
 HYPERPLANES = 64
 
 
-def can_cut(problem: DerivativeProblem) -> bool:
+def can_cut(problem: DerivativeProblem, most: int = MAX_ORDER) -> bool:
     """Whether the search takes the problem: one row, not l1, open slopes alone, not too large."""
     if problem.outputs > 1 or problem.norm.is_by_input or not problem.layers:
         return False
     open_slopes = all((layer.half > 0).all() for layer in problem.layers)
-    return open_slopes and problem.inputs + 2 * problem.neurons + 1 <= MAX_ORDER
+    return open_slopes and problem.inputs + 2 * problem.neurons + 1 <= most
 
 
 @dataclass(frozen=True)
@@ -184,18 +182,17 @@ class _Search:
         return joined.count > before
 
     def _update(self, x: Array) -> None:
-        """Move multipliers by what is violated, and drop triangles that are slack."""
+        """Move multipliers by what is violated, and drop triangles whose multiplier is 0."""
         weights = self.weights
         residuals = self.network.residuals(x, weights)
         pulls = np.maximum(0.0, weights.triangles.weights - weights.rho * residuals.sums)
         violations = [np.abs(residuals.first), np.abs(residuals.second), -residuals.sums]
         self.violation = float(np.max(np.concatenate(violations), initial=0.0))
-        kept = (pulls > 0) | (residuals.sums < MAX_SLACK)
         self.weights = replace(
             weights,
             alpha=weights.alpha + weights.penalty * residuals.first,
             beta=weights.beta + weights.penalty * residuals.second,
-            triangles=replace(weights.triangles, weights=pulls).chosen(kept),
+            triangles=replace(weights.triangles, weights=pulls).chosen(pulls > 0),
         )
 
     def _fit(self, x: Array) -> None:
