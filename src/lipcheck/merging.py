@@ -28,7 +28,8 @@ def read_merges(lines: Lines, network: Network) -> Network:
         size = network.nodes[number].size
         neurons = lines.indices("neurons", size)
         others = lines.integers("into")
-        kept = [k for k in range(size) if k not in set(neurons)]
+        gone = set(neurons)
+        kept = [k for k in range(size) if k not in gone]
         fits = len(neurons) == len(others) and set(others) <= set(kept)
         lines.require(fits, "neurons are merged into others that are left, one for each")
         i = places[number]

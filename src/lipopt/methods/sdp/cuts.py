@@ -25,6 +25,7 @@ from ...problem.derivative import DerivativeProblem
 from ...problem.proofs import SignMultipliers, Triangles
 from ...problem.task import Status, Task, UpperBound
 from ...solvers import lbfgs
+from ..baselines import path_sum_bound
 from .sign_dual import fit, prove
 from .signs import Point, SignForm, SignNetwork, Weights
 
@@ -76,8 +77,6 @@ def can_cut(problem: DerivativeProblem, most: int = MAX_ORDER) -> bool:
 class Cuts:
     """The SDP with signs and triangle inequalities, for one row under l_inf or l2.
 
-    A task's `upper` is a bound that is known: the scale of the problem.
-
     Args:
         gap: the relative distance to the lower bound at which the search stops.
         seconds: for the search, at most; None for as long as it improves the bound."""
@@ -105,7 +104,8 @@ class _Search:
         self.budget = task.budget if seconds is None else task.budget.at_most(seconds)
         self.phase = self.budget  # of what is done now
         self.form = SignForm.of(task.problem)
-        self.network = SignNetwork(self.form, min(RANK, self.form.order), task.upper)
+        scale = min(task.upper, path_sum_bound(task.problem))
+        self.network = SignNetwork(self.form, min(RANK, self.form.order), scale)
         inner = len(self.form.inner)
         self.weights = Weights(
             scale=np.ones(inner),
@@ -153,12 +153,18 @@ class _Search:
         return float("inf") if self.best is None else self.best.bound
 
     def _start(self) -> Array:
-        """Vectors of Shor's relaxation, with signs for which the equations hold."""
-        x = self._ascend(self.network.start(self.task.budget.seed), FIRST_ITERATIONS)
-        point = self.network.point(x)
+        """Vectors of Shor's relaxation, with signs for which the equations hold.
+
+        Penalties are for an objective whose value there is 1."""
+        network = self.network
+        x = self._ascend(network.start(self.task.budget.seed), FIRST_ITERATIONS)
+        point = network.point(x)
+        scale = network.scale * network.value(point)
+        self.network = SignNetwork(self.form, network.rank, scale)
         shares = self.network.residuals(x, self.weights).shares
-        scale = 1 / (self.form.half[self.form.inner] * point.lengths)
-        self.weights = replace(self.weights, scale=scale, penalty=EQUATION_PENALTY * shares)
+        radii = self.form.half[self.form.inner] * point.lengths
+        penalty = EQUATION_PENALTY * shares
+        self.weights = replace(self.weights, scale=1 / radii, penalty=penalty)
         return self.network.reflected(point)
 
     def _ascend(self, x: Array, iterations: int) -> Array:
@@ -208,7 +214,7 @@ class _Search:
         noise = NOISE * self.random.standard_normal(len(x))
         x = self._ascend(_flat(self.network.point(x)) + noise, FINAL_ITERATIONS)
         point = self.network.point(x)
-        found = fit(self.network, point, self.weights, self.task.upper)
+        found = fit(self.network, point, self.weights)
         if found is not None and found.bound < self._bound():
             self.best = found
         self.weights = augmented

@@ -32,6 +32,8 @@ from .signs import Point, SignForm, SignNetwork, Weights
 
 # The relative inflations of tau that are tried: more of it makes S definite farther from an optimum.
 INFLATIONS = (1e-5, 1e-4, 1e-3, 1e-2, 3e-2)
+# The largest number in a proof, and 1 over the smallest on the diagonal of S.
+LARGEST = 2.0**200
 # The smallest tau, relative to the median.
 MIN_RELATIVE_TAU = 1e-9
 # Multipliers of squares are raised in proportion to themselves, or to this share of their mean.
@@ -40,23 +42,22 @@ MIN_RAISE = 1.0
 MARGINS = (1e-9, 1e-8, 1e-7, 1e-6, 1e-5)
 
 
-def fit(
-    network: SignNetwork, point: Point, weights: Weights, scale: float
-) -> SignMultipliers | None:
-    """Multipliers from vectors and the multipliers of their constraints; `scale` is that of the
-    network's objective. None if there are none; not yet proved."""
+def fit(network: SignNetwork, point: Point, weights: Weights) -> SignMultipliers | None:
+    """Multipliers from vectors and the multipliers of their constraints, not yet proved.
+
+    None if there are none."""
     found = None
     for inflation in INFLATIONS:
         new = _fit_inflated(network, point, weights, inflation)
         if new is not None and (found is None or new.bound < found.bound):
             found = new
-    return None if found is None else _scaled(found, scale)
+    return None if found is None else _scaled(found, network.scale)
 
 
 def prove(form: SignForm, multipliers: SignMultipliers) -> SignMultipliers | None:
     """Multipliers, a little larger, for which S is proved positive semidefinite; None if none are."""
     for margin in MARGINS:
-        raised = _raised(form, multipliers, margin * multipliers.bound / form.signs)
+        raised = _raised(multipliers, margin * multipliers.bound / form.signs)
         if is_proved(form, raised):
             return raised
     return None
@@ -67,10 +68,12 @@ def is_proved(form: SignForm, multipliers: SignMultipliers) -> bool:
 
     An entry of S is a sum of at most so many products as are counted here, each with at most four
     factors that are rounded: its error is at most gamma of that times the same sum of absolute
-    values. Scaling by powers of two changes nothing."""
+    values. Scaling by powers of two changes nothing. What underflows is nothing to a diagonal of at
+    least 1 / LARGEST, if no number is above LARGEST."""
     S = dual_matrix(form, multipliers)
     diagonal = np.diagonal(S)
-    if not np.isfinite(S).all() or not (diagonal > 0).all():
+    largest = max(np.abs(S).max(), np.abs(form.A).max(), np.abs(multipliers.tau).max(initial=0.0))
+    if not largest <= LARGEST or not (diagonal >= 1 / LARGEST).all():
         return False
     roundings = 2 * form.neurons + 4 * len(form.inner) + multipliers.triangles.count + 16
     errors = gamma(roundings) * dual_matrix(form, multipliers, absolute=True)
@@ -202,7 +205,7 @@ def _raised_to_definite(
     return replace(found, mu=float(raised[0]), eta=raised[1:units], delta=delta)
 
 
-def _raised(form: SignForm, m: SignMultipliers, amount: float) -> SignMultipliers:
+def _raised(m: SignMultipliers, amount: float) -> SignMultipliers:
     """The same multipliers, with all of squares larger by an amount."""
     return replace(m, mu=m.mu + amount, eta=m.eta + amount, delta=m.delta + amount)
 
