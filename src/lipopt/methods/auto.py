@@ -4,7 +4,8 @@ The path sum costs nothing, and the product of layer norms little. The SDP is th
 dense and deep networks, and is always asked, so that `auto` is never looser than it. The LP is
 better on sparse networks and in small balls, where its polynomial is short. It is tried where it
 has something to gain, between the bound so far and the lower bound of the problem, that is worth
-its work.
+its work. Over the whole space, where there is no domain to divide, cuts in the SDP come last, if
+a time limit or a gap is asked for.
 
 For one output, the constant in l2 is at most that in l_inf, and the one in l1 at most that in l2.
 So what is proved in such a norm counts too, where its lower bound says that it may be smaller.
@@ -26,6 +27,7 @@ from .lp.method import LiPopt
 from .lp.polynomial import count_terms, sources
 from .registry import Method, register
 from .sdp.backend import backend
+from .sdp.cuts import Cuts, can_cut
 from .sdp.method import SDP
 
 ROUNDING_GAP = 1e-9  # relative gap between the bounds that rounding may leave where they meet
@@ -35,6 +37,8 @@ LP_WORK = 1e9  # of an LP at most, in products times iterations: about ten secon
 # to the lower bound: one percent is worth a second.
 FIRST_WORK = 4e8
 WORK_PER_GAIN = 8e9
+MIN_CUT_GAP = 0.01  # relative gap to the lower bound below which cuts are not tried
+MAX_CUT_ORDER = 600  # of the matrix of cuts: beyond, they take minutes
 FIRST_ITERATIONS = 100  # that an LP takes until its first bound
 SMALLEST = 1e-300  # what is divided by is kept above this
 
@@ -42,7 +46,7 @@ SMALLEST = 1e-300  # what is divided by is kept above this
 @register("auto")
 @dataclass(frozen=True)
 class Auto:
-    """The smallest bound of the baselines, the SDP and, where it may win, the LP."""
+    """The smallest bound of the baselines, the SDP with its cuts and, where it may win, the LP."""
 
     device: str | None = None
     name: ClassVar[str] = "auto"
@@ -57,6 +61,8 @@ class Auto:
         attempts.make(Product())
         if not attempts.are_over(MAX_GAP) and _lp_may_win(attempts.task, path_sum):
             attempts.make(LiPopt(), work=LP_WORK)
+        if not attempts.are_over(MIN_CUT_GAP) and _may_cut(attempts.task):
+            attempts.make(Cuts())
         if not attempts.are_over(MAX_GAP):
             attempts.keep_better(self._in_larger_norm(attempts.task))
         return attempts.answer()
@@ -149,3 +155,10 @@ def _lp_may_win(task: Task, path_sum: float) -> bool:
     work = FIRST_ITERATIONS * products * path_sum / task.upper
     gain = (task.upper - task.pop_lower) / max(task.pop_lower, SMALLEST)
     return work <= min(FIRST_WORK, WORK_PER_GAIN * gain)
+
+
+def _may_cut(task: Task) -> bool:
+    """Whether cuts are for this task: asked for, over the whole space, and small enough."""
+    is_asked_for = task.budget.deadline is not None or task.budget.gap is not None
+    is_global = task.posed is not None and task.posed.question.domain is None
+    return is_asked_for and is_global and can_cut(task.problem, MAX_CUT_ORDER)

@@ -79,10 +79,10 @@ class Cuts:
 
     Args:
         gap: the relative distance to the lower bound at which the search stops.
-        seconds: for the search, at most; None for as long as it improves the bound."""
+        stages: of the search, at most; it ends before if one of them improves nothing."""
 
     gap: float = 1e-4
-    seconds: float | None = None
+    stages: int = STAGES
     name: ClassVar[str] = "cuts"
 
     def __call__(self, task: Task) -> UpperBound:
@@ -92,17 +92,16 @@ class Cuts:
                 f" {MAX_ORDER}"
             )
         with blas_threads(sum(task.problem.sizes)):
-            return _Search(task, self.gap, self.seconds).run()
+            return _Search(task, self).run()
 
 
 class _Search:
     """The state of a search."""
 
-    def __init__(self, task: Task, gap: float, seconds: float | None) -> None:
+    def __init__(self, task: Task, settings: Cuts) -> None:
         self.task = task
-        self.gap = gap
-        self.budget = task.budget if seconds is None else task.budget.at_most(seconds)
-        self.phase = self.budget  # of what is done now
+        self.settings = settings
+        self.phase = task.budget  # of what is done now
         self.form = SignForm.of(task.problem)
         scale = min(task.upper, path_sum_bound(task.problem))
         self.network = SignNetwork(self.form, min(RANK, self.form.order), scale)
@@ -122,7 +121,7 @@ class _Search:
 
     def run(self) -> UpperBound:
         x = self._start()
-        for _ in range(STAGES):
+        for _ in range(self.settings.stages):
             before = self._bound()
             x = self._stage(x)
             if self._is_done() or self._bound() > before * (1 - MIN_GAIN):
@@ -131,22 +130,22 @@ class _Search:
 
     def _stage(self, x: Array) -> Array:
         """Rounds with new triangles, rounds without, and a fit of the dual."""
-        self.phase = self.budget.share(ROUNDS_SHARE)
+        self.phase = self.task.budget.share(ROUNDS_SHARE)
         for _ in range(ROUNDS):
             if not self._add_triangles(x) and self.violation < MIN_VIOLATION:
                 break
             x = self._round(x, ROUND_ITERATIONS)
-        self.phase = self.budget.share(LAST_ROUNDS_SHARE)
+        self.phase = self.task.budget.share(LAST_ROUNDS_SHARE)
         for _ in range(LAST_ROUNDS):
             x = self._round(x, LAST_ITERATIONS)
-        self.phase = self.budget
+        self.phase = self.task.budget
         self._fit(x)
         return x
 
     def _is_done(self) -> bool:
         """Whether time is up, or the bound meets the lower bound."""
-        closed = self._bound() <= self.pop_lower * (1 + self.gap)
-        return closed or self.budget.seconds_left <= 0
+        closed = self._bound() <= self.pop_lower * (1 + self.settings.gap)
+        return closed or self.task.seconds_left <= 0
 
     def _bound(self) -> float:
         """The bound that was found so far."""
