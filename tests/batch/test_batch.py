@@ -880,7 +880,7 @@ def test_bad_types_for_one_point(network, points) -> None:
 
 
 def test_command_line(call, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("lipopt.show.progress.EVERY", 0.0)
+    monkeypatch.setattr("lipopt.progress.EVERY", 0.0)
     question = (
         "--data",
         "x.npy",
