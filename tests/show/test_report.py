@@ -68,7 +68,8 @@ def test_the_page_says_who_asked_what(network: lipopt.Network, tmp_path: Path) -
     path = tmp_path / "controller.safetensors"
     network.save(path)
     box = lipopt.Box([0.0, -1.0, 0.0, 0.0], [1.0, 1.0, 2.0, 0.5])
-    page = report(path, domain=box, samples=50, command="lipopt report x", input_unit="m").html
+    options: dict[str, Any] = {"domain": box, "samples": 50, "change": 0.25}
+    page = report(path, command="lipopt report x", input_unit="m", **options).html
     plain = page_text(page)
     assert "controller.safetensors" in plain
     assert sha256(path.read_bytes()).hexdigest() in plain
@@ -76,7 +77,7 @@ def test_the_page_says_who_asked_what(network: lipopt.Network, tmp_path: Path) -
     assert f"lipopt {lipopt.__version__}" in plain
     assert re.search(r"20\d\d-\d\d-\d\d \d\d:\d\d UTC", plain)
     assert "lipopt report x" in plain
-    assert "if no input changes by more than 0.01 m, then output 0 changes by at most" in plain
+    assert "if no input changes by more than 0.25 m, then output 0 changes by at most" in plain
 
 
 @pytest.mark.parametrize(
@@ -117,6 +118,7 @@ def test_a_label_gets_its_certified_radius(network: lipopt.Network) -> None:
     other = report(network, domain=lipopt.Ball(center, 0.1), label=1 - label, samples=50)
     assert "It could not be proved" in page_text(other.html)
     for options, message in (
+        ({"change": float("nan")}, "the change must be a positive number"),
         ({"label": 0}, "a label goes with a ball"),
         ({"label": 2, "domain": lipopt.Ball(center, 0.1)}, "the label is a number from 0 to 1"),
     ):

@@ -348,6 +348,14 @@ def report(
         Path | None,
         typer.Option("--names", help="text file with a name for every input, one a line"),
     ] = None,
+    change: Annotated[
+        float | None,
+        typer.Option(
+            "--change",
+            help="change of the inputs that the sentence is about",
+            show_default="the radius, or 0.01",
+        ),
+    ] = None,
     input_unit: Annotated[
         str, typer.Option("--input-unit", help="unit of the inputs, such as m")
     ] = "",
@@ -376,6 +384,7 @@ def report(
             samples=samples,
             image=None if image is None else pair(image, "--image", int),
             names=None if names is None else _lines(names),
+            change=change,
             input_unit=input_unit,
             output_unit=output_unit,
             certificate=certificate,

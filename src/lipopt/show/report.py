@@ -98,6 +98,7 @@ def report(
     samples: int | None = None,
     image: tuple[int, int] | None = None,
     names: Sequence[str] | None = None,
+    change: float | None = None,
     input_unit: str = "",
     output_unit: str = "",
     certificate: str | Path | None = None,
@@ -120,6 +121,7 @@ def report(
         samples: random points for the lower bound.
         image: the height and width of inputs that are pictures, if the network's input has another shape.
         names: of the inputs.
+        change: the change of the inputs that the sentence is about; the radius of a ball, otherwise 0.01, if it is not given.
         input_unit: the unit of the inputs, such as "m", if they have one in common.
         output_unit: the unit of the outputs.
         certificate: where to write a certificate of the bound; the network is written beside it, and lipcheck is run.
@@ -148,6 +150,10 @@ def report(
             others = _other_classes(network, domain, label)
             if margin is None and output == 0:
                 margin = (label, others[0])
+        if change is None:
+            change = words.usual_change(domain)
+        if not 0 < change < np.inf:
+            raise LipoptError(f"the change must be a positive number, got {change}")
         _check_names(network, names)
         picture = _picture_shape(network, image)
         asked = Question.about(network, norm=norm, output=output, margin=margin, domain=domain)
@@ -170,7 +176,10 @@ def report(
                 sections.append(_radius_section(network, domain, results[0], options))
             sections.append(_sensitivity_section(posed, results, picture, names))
             units = Units(printable(input_unit), printable(output_unit))
-            values = _answer(results, asked, units, label, network)
+            values = _answer(results[0], asked, units, label, network)
+            values["sentence"] = words.plain_sentence(
+                results[0], asked.norm, domain, float(change), units
+            )
             values |= _bounds(results, units)
             if show is not None and certify:
                 show("checking the certificate")
@@ -192,10 +201,9 @@ def _page(**values: Any) -> str:
 
 
 def _answer(
-    results: Comparison, asked: Question, units: Units, label: int | None, network: Network
+    best: Result, asked: Question, units: Units, label: int | None, network: Network
 ) -> dict[str, Any]:
     """The head of the page: the answer in words, and what was asked."""
-    best = results[0]
     about_class = ""
     if label is not None and isinstance(asked.domain, Ball):
         ball = asked.domain
@@ -207,7 +215,6 @@ def _answer(
     source = network.source
     return {
         "title": f"Lipschitz constant of {words.asked_for(best.output)}",
-        "sentence": words.plain_sentence(best, asked.norm, asked.domain, units),
         "class_sentence": about_class,
         "gap_sentence": words.gap_sentence(best),
         "function": words.asked_for(best.output),

@@ -68,11 +68,15 @@ def asked_for(output: str) -> str:
     return "output " + output.replace(" - ", " minus output ")
 
 
-def plain_sentence(result: Result, norm: Norm, domain: Domain, units: Units) -> str:
-    """What the bound says about a change of the inputs, for people who know no Lipschitz constants."""
-    change = USUAL_CHANGE
+def usual_change(domain: Domain) -> float:
+    """The change of the inputs that the sentence is about: the radius of a ball, or a small number."""
     if isinstance(domain, Ball) and domain.radius > 0:
-        change = domain.radius
+        return domain.radius
+    return USUAL_CHANGE
+
+
+def plain_sentence(result: Result, norm: Norm, domain: Domain, change: float, units: Units) -> str:
+    """What the bound says about a change of the inputs, for people who know no Lipschitz constants."""
     most = written_up(up_float(result.upper * change, 1))
     where = "Whatever the inputs are" if domain is None else "Within the region below"
     if_so = CHANGES[norm].format(units.of_change(f"{change:g}"))
