@@ -115,6 +115,11 @@ def test_a_label_gets_its_certified_radius(network: lipopt.Network) -> None:
     )
     assert expected in page_text(done.html)
     assert done.result.output == f"{label} - {1 - label}"
+    clipped = lipopt.Ball(center, 0.1, clip=(0, 1))
+    sentence = page_text(report(network, domain=clipped, label=label, samples=50).html)
+    assert re.search(
+        r"no input changes by more than [\d.]+ and all inputs stay between 0 and 1\.", sentence
+    )
     other = report(network, domain=lipopt.Ball(center, 0.1), label=1 - label, samples=50)
     assert "It could not be proved" in page_text(other.html)
     for options, message in (

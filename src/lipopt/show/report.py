@@ -27,7 +27,7 @@ from ..errors import LipoptError
 from ..methods.baselines import path_sum_rows
 from ..model.domain import Ball, Domain, one_box_only
 from ..model.network import Network
-from ..model.norms import Norm, NormName
+from ..model.norms import NormName
 from ..names import printable
 from ..numerics.arrays import Array, as_index
 from ..numerics.rounding import written_down, written_up
@@ -211,7 +211,7 @@ def _answer(
         radius = certified_radius(
             network, center, label, norm=ball.norm, clip=ball.clip, method=METHOD
         )
-        about_class = words.class_sentence(label, radius, Norm(ball.norm), units)
+        about_class = words.class_sentence(label, radius, ball, units)
     source = network.source
     return {
         "title": f"Lipschitz constant of {words.asked_for(best.output)}",

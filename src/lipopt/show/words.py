@@ -79,19 +79,20 @@ def plain_sentence(result: Result, norm: Norm, domain: Domain, change: float, un
     """What the bound says about a change of the inputs, for people who know no Lipschitz constants."""
     most = written_up(up_float(result.upper * change, 1))
     where = "Whatever the inputs are" if domain is None else "Within the region below"
-    if_so = CHANGES[norm].format(units.of_change(f"{change:g}"))
+    if_so = CHANGES[norm].format(units.of_change(exact(change)))
     then = f"{asked_for(result.output)} changes by at most {units.of_result(most)}"
     if result.output == "all":
         then = f"the outputs change by at most {units.of_result(most)}, measured in the same norm"
     return f"{where}, if {if_so}, then {then}."
 
 
-def class_sentence(label: int, radius: float, norm: Norm, units: Units) -> str:
-    """Up to which change a class is proved."""
+def class_sentence(label: int, radius: float, ball: Ball, units: Units) -> str:
+    """Up to which change from the center of a ball a class is proved."""
     if radius == 0:
         return f"It could not be proved that the network's class stays {label} around the center."
-    change = CHANGES[norm].format(units.of_change(written_down(radius)))
-    return f"Starting from the center, the network's class stays {label} as long as {change}."
+    change = CHANGES[Norm(ball.norm)].format(units.of_change(written_down(radius)))
+    range_kept = "" if ball.clip is None else f" and {_clip(ball.clip)}"
+    return f"Starting from the center, the network's class stays {label} as long as {change}{range_kept}."
 
 
 def gap_sentence(result: Result) -> str:
@@ -114,10 +115,11 @@ def region(domain: Domain, size: int, names: Sequence[str] | None) -> list[str]:
     if size <= MOST_NUMBERS:
         intervals = []
         for k in range(size):
-            intervals.append(f"{input_name(k, names)} from {lower[k]:g} to {upper[k]:g}")
+            intervals.append(f"{input_name(k, names)} from {exact(lower[k])} to {exact(upper[k])}")
         return [f"a box: {'; '.join(intervals)}"]
-    ends = f"lower ends from {lower.min():g} to {lower.max():g}"
-    return [f"a box of {size} inputs: {ends}, upper ends from {upper.min():g} to {upper.max():g}"]
+    ends = f"lower ends from {exact(lower.min())} to {exact(lower.max())}"
+    others = f"upper ends from {exact(upper.min())} to {exact(upper.max())}"
+    return [f"a box of {size} inputs: {ends}, {others}"]
 
 
 def _ball(ball: Ball, names: Sequence[str] | None) -> list[str]:
@@ -130,7 +132,7 @@ def _ball(ball: Ball, names: Sequence[str] | None) -> list[str]:
     if ball.scale is not None:
         lines.append(f"a change counts as 1 when it is: {_numbers(ball.scale, names)}")
     if ball.clip is not None:
-        lines.append(f"all inputs stay between {ball.clip[0]:g} and {ball.clip[1]:g}")
+        lines.append(_clip(ball.clip))
     lines.append(f"center: {_numbers(ball.center, names)}")
     return lines
 
@@ -144,7 +146,18 @@ def _numbers(values: Array, names: Sequence[str] | None) -> str:
     """A few numbers, or what is to be said about many; one number stands for all inputs."""
     values = np.reshape(values, -1)
     if len(values) == 1:
-        return f"{values[0]:g} in every input"
+        return f"{exact(values[0])} in every input"
     if len(values) > MOST_NUMBERS:
-        return f"{len(values)} numbers from {values.min():g} to {values.max():g}"
-    return ", ".join(f"{input_name(k, names)} = {value:g}" for k, value in enumerate(values))
+        return f"{len(values)} numbers from {exact(values.min())} to {exact(values.max())}"
+    return ", ".join(f"{input_name(k, names)} = {exact(v)}" for k, v in enumerate(values))
+
+
+def exact(value: float) -> str:
+    """A number with all its digits: what is proved is about this one, not about a rounded one."""
+    return repr(float(value)).removesuffix(".0")
+
+
+def _clip(clip: tuple[float, float]) -> str:
+    """A range that all inputs stay in."""
+    low, high = clip
+    return f"all inputs stay between {exact(low)} and {exact(high)}"
