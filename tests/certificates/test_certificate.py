@@ -399,10 +399,11 @@ def test_two_thousand_trees_verify(seed: int) -> None:
     network = make_network(str(rng.choice(ARCHITECTURES)), kind, seed)
     center = rng.normal(size=network.input_size)
     domains = [None, Ball(center, 0.01), Ball(center, 0.5), Ball(center, 3.0)]
+    domains += [Ball(center, 0.5, norm="l2"), Ball(center, 0.5, norm="l1")]
     verified_branch(
         network,
         cells=60,
         norm=str(rng.choice(["linf", "l2", "l1"])),
         output=[0, 1, "all"][rng.integers(3)],
-        domain=domains[rng.integers(4)],
+        domain=domains[rng.integers(6)],
     )
