@@ -16,15 +16,17 @@ from itertools import pairwise
 from math import floor, inf
 from typing import NamedTuple
 
-from .elementary import PI, Pair, exp, log1p, normal, root
+from .elementary import PI, Pair, exp, growth, log, log1p, normal, root, sine_and_cosine
 from .exact import GRID, ONE, TWO, ZERO, round_down, round_up
-from .verdicts import require
+from .verdicts import REJECTED, require
 
 SLOPE_GRID = 1 << 128  # slope ranges are rounded outward to multiples of 1 / SLOPE_GRID
 
 # How far the formulas below may be off: slopes by ERROR, values by ERROR (1 + |x|). Turning points
 # that are off by 10^-25 change slopes by less, since slopes are flat there.
 ERROR = TWO**-132
+# Functions that rise without bound are off by ERROR times the value or slope, and by this.
+ROUNDING = Fraction(2, GRID)
 
 # From here on, to both sides, gates and slopes of gated functions are within ERROR of their limits:
 # e^-FAR and FAR e^-FAR are less than ERROR.
@@ -33,6 +35,13 @@ FAR = Fraction(100)
 # Stands for infinity: beyond the break points of every parameter that a file can hold, and slopes
 # are within ERROR of their limits.
 HUGE = TWO**5000
+
+LARGEST_EXPONENT = 64  # of a power
+LARGEST_EXPONENTIAL = Fraction(1000)  # e^x is taken for smaller x alone
+SMALLEST_RADICAND = TWO**-400  # square roots are taken of larger numbers alone
+# Of an interval of a sine or cosine. With more turning points than this in it, of the function no
+# more is used than that it and its slope are between -1 and 1.
+MOST_TURNS = 16
 
 CELLS = 16  # of an interval on which an activation that is not piecewise linear is bounded
 
@@ -112,6 +121,29 @@ def mish_gate(x: Fraction) -> Pair:
     return value, slope * inner_slope
 
 
+def exponent(x: Fraction) -> Pair:
+    """e^x, which is its own slope."""
+    value = growth(x)
+    return value, value
+
+
+def logarithm(x: Fraction) -> Pair:
+    """log(x), for x > 0."""
+    return log(x), 1 / x
+
+
+def square_root(x: Fraction) -> Pair:
+    """sqrt(x), for x > 0."""
+    value = root(x)
+    return value, 1 / (2 * value)
+
+
+def cosine(x: Fraction) -> Pair:
+    """cos(x), whose slope is -sin(x)."""
+    sine, value = sine_and_cosine(x)
+    return value, -sine
+
+
 # Pieces: enclosures of value and slope.
 
 
@@ -143,6 +175,32 @@ def smooth(formula: Formula, least: Fraction = ZERO, most: Fraction = ONE) -> Pi
     return piece
 
 
+def rising(formula: Formula) -> Piece:
+    """A formula with its error, relative to values and slopes; no slope is negative."""
+
+    @cache
+    def piece(x: Fraction) -> tuple[Interval, Interval]:
+        value, slope = formula(x)
+        value = round_down(value)
+        slope = round_down(slope)
+        value_error = ERROR * abs(value) + ROUNDING
+        slope_error = ERROR * slope + ROUNDING
+        values = (value - value_error, value + value_error)
+        return values, (max(slope - slope_error, ZERO), slope + slope_error)
+
+    return piece
+
+
+def rational(formula: Formula) -> Piece:
+    """A formula that is exact, rounded outward."""
+
+    def piece(x: Fraction) -> tuple[Interval, Interval]:
+        value, slope = formula(x)
+        return (round_down(value), round_up(value)), (round_down(slope), round_up(slope))
+
+    return piece
+
+
 def exponential(factor: Fraction) -> Piece:
     """factor (e^x - 1), for x <= 0."""
 
@@ -158,13 +216,16 @@ class Function:
     """sigma(x) = f(scale x) / scale, with one piece of f before, between and after its breaks.
 
     Breaks are kinks and turning points: on a piece the slope is monotone. So slopes between two
-    points of a piece lie between those at the points.
+    points of a piece lie between those at the points. The slope of a wave turns at `turn` and every
+    pi from there, and it and its values are between -1 and 1.
     """
 
     pieces: Sequence[Piece]
     breaks: Sequence[Fraction] = ()
     scale: Fraction = ONE
     is_piecewise_linear: bool = False
+    domain: Sequence[Interval] = ()  # open intervals where it is defined; none: everywhere
+    turn: Fraction | None = None  # of a wave, and of a wave alone
 
     def __post_init__(self) -> None:
         require(self.scale > 0, "a parameter of an activation is not positive")
@@ -175,6 +236,17 @@ class Function:
         if self.is_piecewise_linear:
             return 1
         return CELLS
+
+    @property
+    def most(self) -> Fraction:
+        """The largest size of a value."""
+        return HUGE if self.turn is None else ONE
+
+    def is_defined(self, lower: Fraction, upper: Fraction) -> bool:
+        """Whether the function is defined, and has bounded slopes, between the two."""
+        if not self.domain:
+            return True
+        return any(start < lower and upper < end for start, end in self.domain)
 
     def at(self, x: Fraction) -> Point:
         """Value and slopes at x; the slopes to its left and right differ at kinks alone."""
@@ -187,11 +259,24 @@ class Function:
 
     def points(self, lower: Fraction, upper: Fraction, cells: int) -> list[Point]:
         """At the ends of the interval and of cells of equal width, and at all breaks between."""
+        defined = self.is_defined(lower, upper)
+        require(defined, "an activation has no bounded slopes on its interval", REJECTED)
+        if self.turn is not None and upper - lower > MOST_TURNS * PI:
+            anything = (-ONE, ONE)
+            return [Point(x, anything, anything, anything) for x in (lower, upper)]
         places = {lower + (upper - lower) * i / cells for i in range(cells + 1)}
-        for place in self.breaks:
+        for place in self._breaks_from(lower, upper):
             if lower * self.scale < place < upper * self.scale:
                 places.add(place / self.scale)
         return [self.at(x) for x in sorted(places)]
+
+    def _breaks_from(self, lower: Fraction, upper: Fraction) -> Sequence[Fraction]:
+        """The breaks, or for a wave those between the two."""
+        if self.turn is None:
+            return self.breaks
+        first = floor((lower - self.turn) / PI)
+        last = floor((upper - self.turn) / PI)
+        return [self.turn + k * PI for k in range(first, last + 1)]
 
 
 def leaky(alpha: Fraction) -> Function:
@@ -249,6 +334,31 @@ def gated(gate: Formula, first_turn: str, last_turn: str, scale: Fraction = ONE)
     return Function([piece, piece, piece], [Fraction(first_turn), Fraction(last_turn)], scale)
 
 
+def wave(formula: Formula, turn: Fraction) -> Function:
+    """A sine or a cosine, whose slope turns at this point."""
+    return Function([smooth(formula, -ONE, ONE)], turn=turn)
+
+
+def power(exponent: Fraction) -> Function:
+    """x^exponent, for a whole number."""
+    valid = exponent.denominator == 1 and 2 <= exponent <= LARGEST_EXPONENT
+    require(valid, f"activation 'power' needs a whole number from 2 to {LARGEST_EXPONENT}")
+    n = int(exponent)
+    piece = rational(lambda x: (x**n, n * x ** (n - 1)))
+    return Function([piece, piece], [ZERO], domain=[(-HUGE, HUGE)])
+
+
+def reciprocal() -> Function:
+    """1 / x, to one side of 0."""
+    piece = rational(lambda x: (1 / x, -1 / x**2))
+    return Function([piece, piece], [ZERO], domain=[(-HUGE, ZERO), (ZERO, HUGE)])
+
+
+def rising_between(formula: Formula, start: Fraction, end: Fraction) -> Function:
+    """A formula whose values rise and whose slopes are monotone, between these numbers."""
+    return Function([rising(formula)], domain=[(start, end)])
+
+
 # Where the slopes of these activations turn, to 25 digits (section 5). Lengths are in units of
 # 1 / beta where there is a beta.
 SILU_TURN = "2.3993572805154676678327397"
@@ -285,6 +395,13 @@ KINDS = {
     "gelu": Kind(("beta",), lambda beta: gated(normal, "-" + GELU_TURN, GELU_TURN, beta)),
     "gelu_tanh": Kind((), lambda: gated(gelu_tanh_gate, "-" + GELU_TANH_TURN, GELU_TANH_TURN)),
     "mish": Kind((), lambda: gated(mish_gate, MISH_FIRST_TURN, MISH_LAST_TURN)),
+    "power": Kind(("exponent",), power),
+    "reciprocal": Kind((), reciprocal),
+    "sqrt": Kind((), lambda: rising_between(square_root, SMALLEST_RADICAND, HUGE)),
+    "exp": Kind((), lambda: rising_between(exponent, -HUGE, LARGEST_EXPONENTIAL)),
+    "log": Kind((), lambda: rising_between(logarithm, ZERO, HUGE)),
+    "sin": Kind((), lambda: wave(sine_and_cosine, ZERO)),
+    "cos": Kind((), lambda: wave(cosine, PI / 2)),
 }
 
 
@@ -316,14 +433,14 @@ def hull(f: Function, lower: Fraction, upper: Fraction) -> Hull:
     below = [(point.x, -point.value[0]) for point in points]
     above = [(point.x, point.value[1]) for point in points]
     if not f.is_piecewise_linear:
-        below += _peaks(points, -1)
-        above += _peaks(points, 1)
+        below += _peaks(points, -1, f.most)
+        above += _peaks(points, 1, f.most)
     return Hull(_on_grid(below), _on_grid(above))
 
 
-def _peaks(points: Sequence[Point], sign: int) -> list[tuple[Fraction, Fraction]]:
+def _peaks(points: Sequence[Point], sign: int, most: Fraction) -> list[tuple[Fraction, Fraction]]:
     """How high sign sigma(x) can be between two points, at most, and where: the steepest rise from
-    the left point meets the steepest fall to the right one there."""
+    the left point meets the steepest fall to the right one there. No value is above `most`."""
     heights = []
     for _, (low, high), _, _ in points:
         heights.append(max(sign * low, sign * high))
@@ -338,7 +455,13 @@ def _peaks(points: Sequence[Point], sign: int) -> list[tuple[Fraction, Fraction]
             width = last.x - first.x
             meeting = (end - start - fall * width) / (rise - fall)
             meeting = min(max(meeting, ZERO), width)
-            peaks.append((first.x + meeting, start + rise * meeting))
+            height = start + rise * meeting
+            if fall < 0 and height > most:
+                # The rise and the fall, cut off where they reach the largest value.
+                peaks.append((first.x + max(most - start, ZERO) / rise, most))
+                peaks.append((last.x + max(most - end, ZERO) / fall, most))
+            else:
+                peaks.append((first.x + meeting, height))
     return peaks
 
 

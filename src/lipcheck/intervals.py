@@ -125,9 +125,7 @@ def _cut(
     unknown = set()
     for reader in network.activations.values():
         if reader.source == i:
-            for k, (least, steepest) in enumerate(_slopes_between(reader, bounds)):
-                if least < steepest:
-                    unknown.add(k)
+            unknown.update(_unknown_slopes(reader, bounds))
     neurons = sorted(unknown)
     # The least value of the neurons, and that of their negatives: minus the largest value.
     signed = [{k: 1} for k in neurons] + [{k: -1} for k in neurons]
@@ -140,6 +138,19 @@ def _cut(
         lower[k] = max(lower[k], positive)
         upper[k] = min(upper[k], -negative)
     return Bounds(lower, upper)
+
+
+def _unknown_slopes(node: Node, bounds: Bounds) -> list[int]:
+    """The neurons of an activation node whose slope is not known between these bounds."""
+    unknown = []
+    for k, (function, lower, upper) in enumerate(zip(node.functions, *bounds, strict=True)):
+        if not function.is_defined(lower, upper):
+            unknown.append(k)
+            continue
+        least, steepest = slope_range(function, lower, upper, not function.is_piecewise_linear)
+        if least < steepest:
+            unknown.append(k)
+    return unknown
 
 
 def _backward(

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from .errors import LipoptError as LipoptError
     from .methods.lp.method import LiPopt as LiPopt
     from .methods.sdp.method import SDP as SDP
+    from .model.compose import compose as compose
     from .model.domain import Ball as Ball
     from .model.domain import Box as Box
     from .model.domain import Boxes as Boxes
@@ -38,6 +39,7 @@ _HOME = {
     "LipoptError": "errors",
     "LiPopt": "methods.lp.method",
     "SDP": "methods.sdp.method",
+    "compose": "model.compose",
     "Ball": "model.domain",
     "Box": "model.domain",
     "Boxes": "model.domain",

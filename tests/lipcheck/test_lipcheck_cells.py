@@ -8,7 +8,7 @@ from exact_matrices import dense_rows
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from lipcheck_files import FOLDER, verdict
-from networks import ARCHITECTURES, make_network
+from networks import ARCHITECTURES, GLOBAL_KINDS, make_network
 from strategies import SEEDS
 from trees import TreeWriter, numbers
 
@@ -56,6 +56,7 @@ class Sampled:
 
     def __init__(self, case, path, local=True):
         network = make_network(*case)
+        local = local or case[1] not in GLOBAL_KINDS
         network.save(path)
         self.stored = read_network(path.read_bytes())
         self.rng = np.random.default_rng(case[2])

@@ -7,10 +7,11 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from networks import PARAMETERS
+from networks import GLOBAL_KINDS, PARAMETERS, defined
 
-from lipcheck.elementary import exp, log1p, normal, root
+from lipcheck.elementary import exp, growth, log, log1p, normal, root, sine_and_cosine
 from lipcheck.functions import KINDS, hull, offset_above, offset_below, slope_range
+from lipcheck.verdicts import Failure
 from lipopt.model import activations
 
 mpmath.mp.dps = 60
@@ -37,6 +38,13 @@ REFERENCES = {
     "softsign": lambda x: x / (1 + abs(x)),
     "hard_swish": lambda x: x * min(max(x / 6 + 0.5, 0), 1),
     "hard_silu": lambda x: x * min(max(x / 4 + 0.25, 0), 1),
+    "power": lambda x: x**3,
+    "reciprocal": lambda x: 1 / x,
+    "sqrt": mpmath.sqrt,
+    "exp": mpmath.exp,
+    "log": mpmath.log,
+    "sin": mpmath.sin,
+    "cos": mpmath.cos,
 }
 
 
@@ -64,6 +72,9 @@ SERIES = {  # functions, their references, and arguments
     "log1p": (log1p, mpmath.log1p, st.floats(0, 1)),
     "root": (root, mpmath.sqrt, POINTS.map(abs)),
     "normal distribution": (lambda x: normal(x)[0], mpmath.ncdf, st.floats(-15, 15)),
+    "log": (log, mpmath.log, st.floats(1e-300, 1e300)),
+    "sine": (lambda x: sine_and_cosine(x)[0], mpmath.sin, POINTS),
+    "cosine": (lambda x: sine_and_cosine(x)[1], mpmath.cos, POINTS),
     "normal density": (lambda x: normal(x)[1], mpmath.npdf, st.floats(-15, 15)),
 }
 
@@ -77,6 +88,13 @@ def test_series_are_off_by_less_than_they_say(name, data):
         assert (
             abs(high_precision(function(x)) - reference(high_precision(x))) < mpmath.mpf(2) ** -300
         )
+
+
+@given(x=st.floats(0, 900))
+def test_growth_is_off_by_less_than_it_says(x):
+    with mpmath.workdps(600):
+        exact = mpmath.exp(mpmath.mpf(x))
+        assert abs(high_precision(growth(Fraction(x))) - exact) < mpmath.mpf(2) ** -300 * exact
 
 
 @given(x=st.floats(15, 1e6), sign=st.sampled_from([-1, 1]))
@@ -94,18 +112,20 @@ def test_the_normal_distribution_is_constant_far_out(x, sign):
 @given(x=POINTS)
 def test_values_and_slopes_are_enclosed(kind, x):
     f, _ = build(kind)
-    x = Fraction(x)
+    x = Fraction(defined(kind, x))
     low, high = (high_precision(end) for end in f.at(x).value)
-    exact, tiny = REFERENCES[kind](high_precision(x)), mpmath.mpf(10) ** -41 * (1 + abs(float(x)))
-    assert abs((low + high) / 2 - exact) <= tiny  # far within
-    assert high - low <= mpmath.mpf(10) ** -35 * (1 + abs(float(x)))
+    exact = REFERENCES[kind](high_precision(x))
+    size = 1 + abs(float(x)) + (0 if kind in GLOBAL_KINDS else abs(exact))
+    assert abs((low + high) / 2 - exact) <= mpmath.mpf(10) ** -41 * size  # far within
+    assert high - low <= mpmath.mpf(10) ** -35 * size
     if all(
         abs(x * f.scale - b) > 1e-20 for b in f.breaks
     ):  # the reference is a difference quotient
         low, high = slope_range(f, x, x)
         slope = mpmath.diff(REFERENCES[kind], high_precision(x), h=mpmath.mpf(10) ** -25)
-        assert high_precision(low) - 1e-15 <= slope <= high_precision(high) + 1e-15
-        assert high - low <= Fraction(1, 10**15)
+        off = 1e-15 * (1 + abs(slope))  # of the difference quotient
+        assert high_precision(low) - off <= slope <= high_precision(high) + off
+        assert high_precision(high - low) <= off
 
 
 @pytest.mark.parametrize("kind", sorted(KINDS))
@@ -114,7 +134,7 @@ def test_values_and_slopes_are_enclosed(kind, x):
 def test_ranges_lie_in_those_of_lipopt(kind, ends):
     """Both enclose the truth, lipcheck more tightly; and lines around the function have what lies between them."""
     f, parameters = build(kind)
-    lo, hi = (Fraction(end) for end in sorted(ends))
+    lo, hi = (Fraction(end) for end in sorted(defined(kind, end) for end in ends))
     arrays = np.array([float(lo)]), np.array([float(hi)])
     low, high = slope_range(f, lo, hi)
     wide_low, wide_high = activations.slope_range(kind, *arrays, parameters)
@@ -124,19 +144,34 @@ def test_ranges_lie_in_those_of_lipopt(kind, ends):
     below, from_below, above, from_above = (
         float(v[0]) for v in activations.linear_bounds(kind, *arrays, parameters)
     )
-    slack = Fraction(1e-9 * (1 + abs(float(lo)) + abs(float(hi))))
+    values = activations.value(kind, np.concatenate(arrays), parameters)
+    slack = Fraction(1e-9 * (1 + abs(float(lo)) + abs(float(hi)) + np.abs(values).max()))
     assert offset_below(points, Fraction(below)) >= Fraction(from_below) - slack
     assert offset_above(points, Fraction(above)) <= Fraction(from_above) + slack
     for x in np.random.default_rng(0).uniform(*arrays, 20):
         y = activations.value(kind, np.array([x]), parameters)[0]
-        rounding = 1e-12 * (1 + abs(x))
+        rounding = 1e-12 * (1 + abs(x) + abs(y) + max(abs(below), abs(above)) * abs(x))
         assert float(offset_below(points, Fraction(below))) + below * x - rounding <= y
         assert y <= float(offset_above(points, Fraction(above))) + above * x + rounding
         steepness = activations.slope(kind, np.array([x]), parameters)[0]
-        assert float(low) - 1e-12 <= steepness <= float(high) + 1e-12
+        rounding = 1e-12 * (1 + abs(steepness))
+        assert float(low) - rounding <= steepness <= float(high) + rounding
 
 
-@pytest.mark.parametrize("kind", sorted(KINDS))
+@pytest.mark.parametrize("kind", sorted(set(KINDS) - set(GLOBAL_KINDS)))
+def test_slopes_without_a_bound_are_rejected(kind):
+    f, _ = build(kind)
+    with pytest.raises(Failure, match="no bounded slopes"):
+        slope_range(f)
+    if kind in ("sqrt", "log", "reciprocal"):
+        with pytest.raises(Failure, match="no bounded slopes"):
+            slope_range(f, Fraction(0), Fraction(1))
+    if kind == "exp":
+        with pytest.raises(Failure, match="no bounded slopes"):
+            slope_range(f, Fraction(0), Fraction(2000))
+
+
+@pytest.mark.parametrize("kind", GLOBAL_KINDS)
 def test_slopes_over_the_whole_space(kind):
     f, parameters = build(kind)
     low, high = slope_range(f)
@@ -252,8 +287,8 @@ def assert_near(found, expected):
 def test_slopes_inside_an_interval_are_in_its_range(kind, ends, at_break):
     """Also if one of its ends is a break."""
     f, parameters = build(kind)
-    lo, hi = (Fraction(end) for end in ends)
-    if at_break and f.breaks:
+    lo, hi = (Fraction(defined(kind, end)) for end in ends)
+    if at_break and f.breaks and activations.KINDS[kind].argument == "any":
         lo = f.breaks[0] / f.scale
     lo, hi = sorted((lo, hi))
     low, high = slope_range(f, lo, hi)
@@ -261,7 +296,8 @@ def test_slopes_inside_an_interval_are_in_its_range(kind, ends, at_break):
     inside = np.linspace(float(lo), float(hi), 30)[1:-1]
     for x in inside[(float(lo) < inside) & (inside < float(hi))]:
         steepness = activations.slope(kind, np.array([x]), parameters)[0]
-        assert float(low) - 1e-9 <= steepness <= float(high) + 1e-9
+        rounding = 1e-9 * (1 + abs(steepness))
+        assert float(low) - rounding <= steepness <= float(high) + rounding
 
 
 @pytest.mark.parametrize("kind", sorted(KINDS))
@@ -269,13 +305,13 @@ def test_slopes_inside_an_interval_are_in_its_range(kind, ends, at_break):
 @given(ends=st.tuples(POINTS, POINTS), slope=st.floats(-3, 3))
 def test_lines_of_any_slope_are_on_their_side(kind, ends, slope):
     f, parameters = build(kind)
-    lo, hi = (Fraction(end) for end in sorted(ends))
+    lo, hi = (Fraction(end) for end in sorted(defined(kind, end) for end in ends))
     around = hull(f, lo, hi)
     below = float(offset_below(around, Fraction(slope)))
     above = float(offset_above(around, Fraction(slope)))
     x = np.concatenate([np.linspace(float(lo), float(hi), 30), [0.0]])
     x = x[(float(lo) <= x) & (x <= float(hi))]
     values = activations.value(kind, x, parameters)
-    rounding = 1e-12 * (1 + np.abs(x))
+    rounding = 1e-12 * (1 + np.abs(x) + np.abs(values))
     assert (slope * x + below <= values + rounding).all()
     assert (values <= slope * x + above + rounding).all()

@@ -200,7 +200,6 @@ class Returning(nn.Module):
 
 
 REFUSED = {
-    "softmax": (nn.Sequential(nn.Linear(2, 2), nn.Softmax(1)), (2,), "'1' \\(softmax\\).*logits"),
     "recurrent": (Returning(nn.LSTM(2, 2)), (3, 2), "returns 3 results; wrap it"),
     "no input shape": (nn.Conv2d(1, 1, 3), None, "input_shape"),
     "a shape that does not fit": (nn.Linear(3, 2), (4,), "cannot trace .* \\(1, 4\\)"),
@@ -215,16 +214,7 @@ REFUSED = {
         (3, 4),
         "statistics",
     ),
-    "layer norm": (nn.LayerNorm(4), (4,), "layer_norm.*statistics"),
-    "attention": (nn.TransformerEncoderLayer(4, 2, 8, batch_first=True), (3, 4), "attention"),
-    "squeeze and excite": (
-        Returning(lambda x: x * torch.sigmoid(x.mean((2, 3), keepdim=True))),
-        (3, 4, 4),
-        "multiplies",
-    ),
-    "products": (Returning(lambda x: x * x), (3,), "multiplies two tensors"),
-    "powers": (Returning(lambda x: x**2), (3,), "pow"),
-    "quotients": (Returning(lambda x: 1 / (2 + torch.relu(x))), (3,), "reciprocal"),
+    "exponents": (Returning(lambda x: torch.relu(x) ** x), (3,), "exponent depend"),
     "jumps": (Returning(torch.sign), (3,), "not Lipschitz"),
     "half precision cast": (Returning(lambda x: x.half()), (3,), "rounds its input"),
     "meta": (nn.Linear(3, 4, device="meta"), (3,), "meta device"),

@@ -15,7 +15,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.random import Generator
 
-from lipopt.model.activations import KINDS
+from lipopt.model.activations import KINDS, check, value
 from lipopt.model.network import Network
 from lipopt.model.norms import Norm
 from lipopt.numerics.arrays import Array, Matrix
@@ -51,13 +51,23 @@ PARAMETERS = {
     "celu": {"alpha": 0.6},
     "softplus": {"beta": 2.0},
     "silu": {"beta": 1.3},
+    "power": {"exponent": 3.0},
 }
+# Those whose slopes are bounded over the whole space.
+GLOBAL_KINDS = tuple(sorted(kind for kind, spec in KINDS.items() if not spec.is_local))
 SLOPES: dict[str, Callable[[Generator, int], tuple[Array, Array]]] = {
     "relu": lambda rng, n: (np.zeros(n), np.ones(n)),
     "leaky": lambda rng, n: (np.full(n, 0.1), np.ones(n)),
     "signed": lambda rng, n: (-rng.random(n), rng.random(n)),
     "local": lambda rng, n: _local(rng, n),
 }
+
+
+def defined(kind: str, x: float) -> float:
+    """A number moved to where the activation is defined."""
+    if KINDS[kind].argument == "any":
+        return x
+    return abs(x) + 0.01
 
 
 # ---- weight matrices
@@ -104,7 +114,13 @@ def make_network(architecture: str, kind: str, seed: int) -> Network:
         return b.linear("dense", x, matrix(size, x.shape[-1], density), rng.normal(size=size))
 
     def act(x: View) -> View:
-        return b.activation(kind, x, kind, parameters)
+        if kind in GLOBAL_KINDS:
+            return b.activation(kind, x, kind, parameters)
+        # Where slopes are not bounded, or the function is not defined, near 1 and from there on a
+        # scale of 50, so that it is defined in all domains that tests ask about.
+        near = b.scale_shift(kind, x, 0.02, 1.0)
+        at_one = value(kind, np.ones(1), check(kind, parameters))
+        return b.scale_shift(kind, b.activation(kind, near, kind, parameters), 20.0, -20 * at_one)
 
     if architecture == "convolution":
         x = b.input((1, 1, 4, 3))

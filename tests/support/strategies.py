@@ -7,7 +7,7 @@ from typing import Literal, get_args
 
 import numpy as np
 from hypothesis import strategies as st
-from networks import ARCHITECTURES, make_network
+from networks import ARCHITECTURES, GLOBAL_KINDS, make_network
 from regions import PIECEWISE_LINEAR
 
 from lipopt.model.activations import KINDS
@@ -62,18 +62,16 @@ def questions(draw: st.DrawFn) -> Question:
     network = make_network(architecture, kind, seed)
     rng = np.random.default_rng(seed + 1)
     center = rng.normal(size=network.input_size)
-    domain = draw(
-        st.sampled_from(
-            [
-                None,
-                Ball(center, 0.01),
-                Ball(center, 0.5),
-                Ball(center, 0.0),
-                Box(center - 0.1, center + rng.random()),
-                *round_balls(center, 0.3, rng),
-            ]
-        )
-    )
+    domains: list[Ball | Box | None] = [
+        Ball(center, 0.01),
+        Ball(center, 0.5),
+        Ball(center, 0.0),
+        Box(center - 0.1, center + rng.random()),
+        *round_balls(center, 0.3, rng),
+    ]
+    if kind in GLOBAL_KINDS:
+        domains.append(None)
+    domain = draw(st.sampled_from(domains))
     norm = draw(st.sampled_from(NORMS))
     output = draw(st.sampled_from(OUTPUTS))
     return Question(network, norm, output, domain, f"{architecture} {kind} {seed}")

@@ -431,7 +431,7 @@ class LearnedSwish(nn.Module):
 
 
 MODELS_THAT_ARE_REFUSED = {
-    "softmax": (lambda: nn.Sequential(nn.Linear(3, 3), nn.Softmax(1)), "softmax"),
+    "layer norm": (lambda: nn.Sequential(nn.Linear(3, 3), nn.LayerNorm(3)), "without a bound"),
     "no shape": (lambda: nn.Sequential(nn.Conv2d(1, 1, 2)), "input_shape"),
     "not a number": (lambda: broken(dense()), "NaN"),
     "dead": (lambda: dead(dense()), "dead"),

@@ -80,6 +80,17 @@ class Activation:
 Node: TypeAlias = Input | Affine | Activation
 
 
+def value_of(node: Affine | Activation, values: Sequence[Array]) -> Array:
+    """The values of a node, given those of the nodes before it: a column for each input."""
+    if isinstance(node, Activation):
+        return activations.value(node.kind, values[node.source].T, node.parameters).T
+    inputs = values[0].shape[1]
+    total = np.repeat(node.bias.astype(np.float64)[:, None], inputs, axis=1)
+    for source, matrix in zip(node.sources, node.matrices, strict=True):
+        total += matrix @ values[source]
+    return total
+
+
 @dataclass(frozen=True)
 class Source:
     """Where a network was read from."""
@@ -238,17 +249,7 @@ class Network:
             An array (node.size, inputs) for each node."""
         values: list[Array] = []
         for node in self.nodes:
-            if isinstance(node, Input):
-                values.append(columns)
-            elif isinstance(node, Affine):
-                total = np.repeat(node.bias.astype(np.float64)[:, None], columns.shape[1], axis=1)
-                for source, matrix in zip(node.sources, node.matrices, strict=True):
-                    total += matrix @ values[source]
-                values.append(total)
-            else:
-                values.append(
-                    activations.value(node.kind, values[node.source].T, node.parameters).T
-                )
+            values.append(columns if isinstance(node, Input) else value_of(node, values))
         return values
 
     @cached_property

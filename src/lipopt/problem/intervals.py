@@ -62,6 +62,7 @@ def preactivation_intervals(
                     intervals[i] = tighter
         else:
             lo, hi = intervals[node.source]
+            activations.require_slopes(node.name, node.kind, lo, hi, node.parameters)
             lines[i] = activations.linear_bounds(node.kind, lo, hi, node.parameters)
             intervals.append(activations.value_range(node.kind, lo, hi, node.parameters))
         progress((i + 1) / len(network.nodes))

@@ -137,6 +137,7 @@ def slope_ranges(
         if isinstance(node, Activation):
             everything = (np.full(node.size, -np.inf), np.full(node.size, np.inf))
             ends = everything if intervals is None else intervals[node.source]
+            activations.require_slopes(node.name, node.kind, *ends, node.parameters)
             ranges[i] = activations.slope_range(node.kind, *ends, node.parameters)
     return ranges
 

@@ -14,9 +14,13 @@ import numpy as np
 import scipy.sparse as sp
 
 from ..errors import LipoptError
-from ..model.network import Activation, Affine, Input, Network, Node
+from ..model.network import Activation, Affine, Input, Network, Node, value_of
 from ..numerics.arrays import Array, Matrix, tidy
 from .views import OUTSIDE, ZERO, Pads, View, ceil_pads, whole, windows
+
+# Inputs at which tensors are evaluated to see how much they vary: standard normal ones.
+TYPICAL_INPUTS = 8
+TYPICAL_SEED = 20261
 
 INTERPOLATED = 16.0  # rounding errors of the weights that resizing computes, cubic ones above all
 
@@ -35,6 +39,7 @@ class Builder:
         self.inexact: dict[int, float] = {}
         # For nodes that are known to differ from an original: by how much at most.
         self.gaps: dict[int, float] = {}
+        self._typical: list[Array] = []  # values of the first nodes at typical inputs
 
     def input(self, shape: Sequence[int], batch: bool = True) -> View:
         """The input; with `batch`, the first entry of `shape` is a batch dimension of 1."""
@@ -98,6 +103,18 @@ class Builder:
         matrices = tuple(tidy(matrix) for matrix in sums.values())
         self.nodes.append(Affine(name, tuple(sums), matrices, np.ascontiguousarray(_real(bias))))
         return len(self.nodes) - 1
+
+    def spread(self, x: View) -> Array:
+        """How much every entry of a tensor varies between typical inputs."""
+        with np.errstate(all="ignore"):
+            for node in self.nodes[len(self._typical) :]:
+                if isinstance(node, Input):
+                    rng = np.random.default_rng(TYPICAL_SEED)
+                    self._typical.append(rng.normal(size=(node.size, TYPICAL_INPUTS)))
+                else:
+                    self._typical.append(value_of(node, self._typical))
+            spreads = self._typical[x.node].std(axis=1)
+        return np.where(x.index >= 0, spreads[x.index], 0.0)
 
     # ---- linear maps
 
@@ -200,13 +217,24 @@ class Builder:
         term = self._term(wide, np.broadcast_to(scale, shape))
         return whole(self._affine(name, [term], shifts), shape)
 
-    def add(self, name: str, views: Sequence[View], signs: Sequence[float]) -> View:
-        """A sum of tensors with factors, with broadcasting."""
+    def add(
+        self,
+        name: str,
+        views: Sequence[View],
+        factors: Sequence[Array | float],
+        is_summed: bool = False,
+    ) -> View:
+        """A sum of tensors with factors, with broadcasting; also over the last axis if `is_summed`."""
         shape = np.broadcast_shapes(*(x.shape for x in views))
         terms = []
-        for x, sign in zip(views, signs, strict=True):
+        for x, factor in zip(views, factors, strict=True):
             wide = x.moved(lambda i: np.broadcast_to(i, shape))
-            terms.append(self._term(wide, np.full(shape, sign)))
+            terms.append(self._term(wide, np.broadcast_to(factor, shape)))
+        if is_summed:
+            count = shape[-1]
+            shape = shape[:-1]
+            sums = sp.kron(sp.eye_array(prod(shape)), np.ones((1, count)), format="csr")
+            terms = [(source, sums @ matrix) for source, matrix in terms]
         return whole(self._affine(name, terms, np.zeros(prod(shape))), shape)
 
     def total(self, name: str, parts: Sequence[View | Array], signs: Sequence[float]) -> View:

@@ -17,7 +17,7 @@ import numpy as np
 
 from ..errors import LipoptError
 from ..model import activations
-from ..model.network import Activation, Affine, Input, Node
+from ..model.network import Activation, Affine, Input, Node, value_of
 from ..numerics.arrays import Array
 from ..numerics.blas import blas_threads
 from .builder import Builder
@@ -117,19 +117,8 @@ def _node_values(nodes: Sequence[Node], points: Array) -> list[Array]:
     """The values of every node, a column for each point."""
     values: list[Array] = []
     for node in nodes:
-        values.append(points if isinstance(node, Input) else _apply(node, values))
+        values.append(points if isinstance(node, Input) else value_of(node, values))
     return values
-
-
-def _apply(node: Node, values: Sequence[Array]) -> Array:
-    """The values of a node, given those of the nodes before it."""
-    assert not isinstance(node, Input)
-    if isinstance(node, Affine):
-        total = node.bias.astype(np.float64)[:, None]
-        for source, matrix in zip(node.sources, node.matrices, strict=True):
-            total = total + matrix @ values[source]
-        return total
-    return activations.value(node.kind, values[node.source].T, node.parameters).T
 
 
 def _rounding_errors(
@@ -154,7 +143,7 @@ def _rounding_errors(
         # With opposite errors one of the two shows on the far side of a kink, where the other is 0.
         half = rng.normal(size=(node.size, PAIRS * values[i].shape[1]))
         noise = np.concatenate([half, -half], axis=1)
-        noisy.append(_apply(node, noisy) + np.tile(size, trials) * noise)
+        noisy.append(value_of(node, noisy) + np.tile(size, trials) * noise)
         deviations = noisy[i].reshape(node.size, trials, -1) - values[i][:, None, :]
         typical = np.sqrt(np.mean(deviations**2, axis=1))
         # The noise may be small by chance, and one node of ours may be several operations of

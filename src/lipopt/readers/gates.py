@@ -1,8 +1,7 @@
 """Products and quotients that exporters write for activations.
 
-x * gate(x) of SiLU, GELU, Mish and HardSwish, and x / (1 + |x|), which is softsign. Other products
-and quotients of two tensors that depend on the input are refused: over the whole space they have no
-Lipschitz constant.
+x * gate(x) of SiLU, GELU, Mish and HardSwish, and x / (1 + |x|), which is softsign: these have
+bounded slopes over the whole space. Other products and quotients become squares (smooth.py).
 """
 
 from __future__ import annotations
@@ -13,8 +12,9 @@ from dataclasses import dataclass
 import numpy as np
 import scipy.sparse as sp
 
-from ..errors import LipoptError
 from ..model.network import Activation, Affine
+from ..numerics.arrays import Array
+from . import smooth
 from .builder import Builder
 from .views import View, whole
 
@@ -38,35 +38,34 @@ class _Gate:
 
 
 def product(builder: Builder, name: str, a: View, b: View) -> View:
-    """x * gate(x) as the activation that it is."""
+    """x * gate(x) as the activation that it is; other products as squares."""
     for x, gate in ((a, b), (b, a)):
         if x.shape == gate.shape:
             found = _gated(builder, name, x, gate)
             if found is not None:
                 return found
-    raise LipoptError(
-        "it multiplies two tensors that depend on the input, which is not supported; only"
-        " x * gate(x) of SiLU, GELU, Mish and HardSwish is (export GELU as one node: opset 20)"
-    )
+    return smooth.product(builder, name, a, b)
 
 
-def quotient(builder: Builder, name: str, x: View, divisor: View) -> View:
-    """x / (1 + |x|) as softsign."""
+def quotient(builder: Builder, name: str, x: View | Array, divisor: View) -> View:
+    """x / (1 + |x|) as softsign; other quotients as products with a reciprocal."""
+    if not isinstance(x, View):
+        return smooth.quotient(builder, name, x, divisor)
     below = _unscaled(builder, builder.materialize(f"{name}.divisor", divisor))
     size = builder.nodes[below.node]
     source = builder.materialize(f"{name}.input", x)
     shifted = below.scale == 1 and below.shift == 1 and x.shape == divisor.shape
     if shifted and isinstance(size, Activation) and size.kind == "abs" and size.source == source:
         return builder.activation(name, x, "softsign")
-    raise LipoptError("it divides by a tensor that depends on the input, which is not supported")
+    return smooth.quotient(builder, name, x, divisor)
 
 
 def log(builder: Builder, name: str, x: View) -> View:
-    """The logarithm of a sigmoid."""
+    """The logarithm, of a sigmoid as what it is."""
     node = builder.nodes[builder.materialize(f"{name}.input", x)]
     if isinstance(node, Activation) and node.kind == "sigmoid":
         return builder.log_sigmoid(name, whole(node.source, x.shape))
-    raise LipoptError("only the logarithm of a sigmoid is supported; export the model without it")
+    return builder.activation(name, x, "log")
 
 
 def _gated(builder: Builder, name: str, x: View, gate: View) -> View | None:

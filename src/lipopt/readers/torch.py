@@ -413,8 +413,8 @@ def constants_of(program: Any) -> Mapping[str, Any]:
 
 def _is_random(target: Any) -> bool:
     tags = getattr(target, "tags", ())
-    # A dropout and an rrelu say themselves whether they are in training.
-    fixed = any(word in str(target) for word in ("dropout", "rrelu"))
+    # A dropout, an rrelu and attention say themselves whether they are in training.
+    fixed = any(word in str(target) for word in ("dropout", "rrelu", "attention"))
     return torch.Tag.nondeterministic_seeded in tags and not fixed
 
 

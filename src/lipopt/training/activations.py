@@ -64,6 +64,13 @@ VALUES: dict[str, Callable[..., Tensor]] = {
     "gelu": lambda x, beta: x * _normal(beta * x),
     "gelu_tanh": lambda x: F.gelu(x, approximate="tanh"),
     "mish": F.mish,
+    "power": lambda x, exponent: torch.pow(x, exponent),
+    "reciprocal": torch.reciprocal,
+    "sqrt": torch.sqrt,
+    "exp": torch.exp,
+    "log": torch.log,
+    "sin": torch.sin,
+    "cos": torch.cos,
 }
 
 
@@ -107,6 +114,13 @@ SLOPES: dict[str, Callable[..., Tensor]] = {
     "gelu": _gelu_slope,
     "gelu_tanh": _gelu_tanh_slope,
     "mish": _mish_slope,
+    "power": lambda x, exponent: exponent * torch.pow(x, exponent - 1),
+    "reciprocal": lambda x: -(x**-2),
+    "sqrt": lambda x: 0.5 / torch.sqrt(x),
+    "exp": torch.exp,
+    "log": torch.reciprocal,
+    "sin": torch.cos,
+    "cos": lambda x: -torch.sin(x),
 }
 
 
@@ -171,7 +185,7 @@ class _Piece:
 
 
 def _pieces(kind: str, lo: Tensor, hi: Tensor, parameters: Parameters) -> list[_Piece]:
-    points = list(KINDS[kind].breaks(**parameters))
+    points = _breaks_from(kind, lo, parameters)
     starts = [-torch.inf, *points]
     ends = [*points, torch.inf]
     pieces = []
@@ -180,9 +194,19 @@ def _pieces(kind: str, lo: Tensor, hi: Tensor, parameters: Parameters) -> list[_
     return pieces
 
 
+def _breaks_from(kind: str, lo: Tensor, parameters: Parameters) -> list[Any]:
+    """The break points that matter to intervals which begin at lo, as in `model/activations`."""
+    turn = KINDS[kind].turn
+    if turn is None:
+        return list(KINDS[kind].breaks(**parameters))
+    first = turn + pi * torch.ceil((lo - turn) / pi)
+    return [first, first + pi, first + 2 * pi]
+
+
 def _slope(kind: str, number: int, x: Tensor, parameters: Parameters) -> Tensor:
     """The slope of one piece at x."""
-    piece = KINDS[kind].slopes[number]
+    slopes = KINDS[kind].slopes
+    piece = slopes[min(number, len(slopes) - 1)]  # all pieces of a periodic slope are the same
     if callable(piece):
         return SLOPES[kind](x, **parameters)
     constant = parameters[piece] if isinstance(piece, str) else piece

@@ -19,7 +19,7 @@ import numpy as np
 import torch
 
 from ..errors import LipoptError
-from ..model.activations import slope_range
+from ..model.activations import require_slopes, slope_range
 from ..model.network import Activation, Affine, Input
 from ..numerics.arrays import Array
 from ..readers.torch import Reading, constants_of, holds_view, label
@@ -70,6 +70,7 @@ class LiveActivation:
     def slopes(self) -> tuple[Array, Array]:
         """The range of slopes over the whole space, as the parameters were."""
         everything = np.full(self.size, np.inf)
+        require_slopes(self.label, self.kind, -everything, everything, self.parameters)
         return slope_range(self.kind, -everything, everything, self.parameters)
 
     def values_of_parameters(self, constants: Values, like: Tensor) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from ..views import View
 from .table import HANDLERS, Handler, Step, handles
 
 
-def _activation(kind: str, **names: tuple[str, float]) -> Handler:
+def activation(kind: str, **names: tuple[str, float]) -> Handler:
     """A handler for an activation whose parameters are attributes with defaults."""
 
     def handle(step: Step) -> View:
@@ -26,21 +26,21 @@ SELU = {
     "alpha": ("alpha", 1.67326319217681884765625),
     "gamma": ("gamma", 1.05070102214813232421875),
 }
-HANDLERS["Relu"] = _activation("relu")
-HANDLERS["Abs"] = _activation("abs")
-HANDLERS["LeakyRelu"] = _activation("leaky_relu", alpha=("alpha", 0.01))
-HANDLERS["Elu"] = _activation("elu", alpha=("alpha", 1.0))
-HANDLERS["Selu"] = _activation("selu", **SELU)
-HANDLERS["Celu"] = _activation("celu", alpha=("alpha", 1.0))
-HANDLERS["Softplus"] = _activation("softplus")
-HANDLERS["Softsign"] = _activation("softsign")
-HANDLERS["Sigmoid"] = _activation("sigmoid")
-HANDLERS["Tanh"] = _activation("tanh")
-HANDLERS["Erf"] = _activation("erf")
-HANDLERS["HardSigmoid"] = _activation("hard_sigmoid", alpha=("alpha", 0.2), beta=("beta", 0.5))
-HANDLERS["HardSwish"] = _activation("hard_swish")
-HANDLERS["Mish"] = _activation("mish")
-HANDLERS["Swish"] = _activation("silu", beta=("alpha", 1.0))
+HANDLERS["Relu"] = activation("relu")
+HANDLERS["Abs"] = activation("abs")
+HANDLERS["LeakyRelu"] = activation("leaky_relu", alpha=("alpha", 0.01))
+HANDLERS["Elu"] = activation("elu", alpha=("alpha", 1.0))
+HANDLERS["Selu"] = activation("selu", **SELU)
+HANDLERS["Celu"] = activation("celu", alpha=("alpha", 1.0))
+HANDLERS["Softplus"] = activation("softplus")
+HANDLERS["Softsign"] = activation("softsign")
+HANDLERS["Sigmoid"] = activation("sigmoid")
+HANDLERS["Tanh"] = activation("tanh")
+HANDLERS["Erf"] = activation("erf")
+HANDLERS["HardSigmoid"] = activation("hard_sigmoid", alpha=("alpha", 0.2), beta=("beta", 0.5))
+HANDLERS["HardSwish"] = activation("hard_swish")
+HANDLERS["Mish"] = activation("mish")
+HANDLERS["Swish"] = activation("silu", beta=("alpha", 1.0))
 
 
 @handles("Gelu")

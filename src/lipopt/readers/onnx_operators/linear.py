@@ -14,10 +14,10 @@ from onnx.reference import ReferenceEvaluator
 
 from ...errors import LipoptError
 from ...numerics.arrays import Array
-from .. import gates
+from .. import gates, smooth
 from ..builder import INTERPOLATED
 from ..views import View, same_pads
-from .table import TWO_TENSORS, Step, Value, handles
+from .table import Step, Value, handles
 
 
 @handles("Gemm")
@@ -51,7 +51,8 @@ def _turned(value: Value, transposed: int) -> Value:
 def _gemm_product(step: Step, a: Value, b: Value, alpha: float) -> View:
     """alpha * a @ b; the weights keep their precision where alpha is 1."""
     if isinstance(a, View) and isinstance(b, View):
-        raise LipoptError(TWO_TENSORS)
+        product = smooth.matmul(step.builder, step.name, a, b)
+        return step.builder.scale_shift(step.name, product, alpha, 0.0) if alpha != 1 else product
     weight = np.asarray(b if isinstance(a, View) else a)
     if alpha != 1:
         weight = weight.astype(np.float64) * alpha
@@ -65,7 +66,7 @@ def _gemm_product(step: Step, a: Value, b: Value, alpha: float) -> View:
 def _matmul(step: Step) -> View:
     a, b = step.inputs
     if isinstance(a, View) and isinstance(b, View):
-        raise LipoptError(TWO_TENSORS)
+        return smooth.matmul(step.builder, step.name, a, b)
     if isinstance(a, View):
         return step.builder.matmul(step.name, a, np.asarray(b))
     return step.builder.left_matmul(step.name, np.asarray(a), step.view(1))
@@ -147,14 +148,8 @@ def _div(step: Step) -> View:
     a, b = step.inputs
     if not isinstance(b, View):
         return step.builder.divide(step.name, step.view(0), np.asarray(b))
-    if isinstance(a, View):
-        return gates.quotient(step.builder, step.name, a, b)
-    raise LipoptError("it divides by a tensor that depends on the input, which is not supported")
-
-
-@handles("Log")
-def _log(step: Step) -> View:
-    return gates.log(step.builder, step.name, step.view())
+    numerator = a if isinstance(a, View) else np.asarray(a)
+    return gates.quotient(step.builder, step.name, numerator, b)
 
 
 @handles("Neg")
@@ -318,13 +313,19 @@ def _global_pool(step: Step) -> View:
     return step.builder.reduce(step.name, x, space, True, how)  # type: ignore[arg-type]
 
 
+def reduced_axes(step: Step) -> list[int]:
+    """The axes of a reduction: all, if none are given."""
+    axes = step.integers("axes", 1)
+    if axes:
+        return axes
+    every = range(len(step.view().shape))
+    return [] if step.attribute("noop_with_empty_axes", 0) else list(every)
+
+
 @handles("ReduceMean", "ReduceSum", "ReduceMax", "ReduceMin", "ReduceL1")
 def _reduce(step: Step) -> View:
     x = step.view()
-    axes = step.integers("axes", 1)
-    if not axes:
-        every = range(len(x.shape))
-        axes = [] if step.attribute("noop_with_empty_axes", 0) else list(every)
+    axes = reduced_axes(step)
     keep = bool(step.attribute("keepdims", 1))
     if step.operator == "ReduceL1":
         x = step.builder.activation(f"{step.name}.abs", x, "abs")

@@ -23,8 +23,6 @@ HANDLERS: dict[str, Handler] = {}
 
 # Operators that are refused for a reason worth saying.
 REFUSED = {
-    "Softmax": "a softmax is not supported; bound the logits before it: lipopt.load(..., logits=True), --logits",
-    "LogSoftmax": "a softmax is not supported; bound the logits before it: lipopt.load(..., logits=True), --logits",
     "ThresholdedRelu": "it jumps, so the network is not Lipschitz",
     "Hardmax": "it jumps, so the network is not Lipschitz",
     "ArgMax": "it jumps, so the network is not Lipschitz; cut the graph before it (output=NAME)",
@@ -32,14 +30,9 @@ REFUSED = {
     "Floor": "it jumps, so the network is not Lipschitz",
     "Ceil": "it jumps, so the network is not Lipschitz",
     "Round": "it jumps, so the network is not Lipschitz",
-    "Attention": "attention multiplies tensors that depend on the input",
-    "MultiHeadAttention": "attention multiplies tensors that depend on the input",
     "Loop": "loops are not supported; export the model with its loops unrolled",
     "Scan": "loops are not supported; export the model with its loops unrolled",
 }
-TWO_TENSORS = (
-    "it multiplies two tensors that depend on the input (attention?), which is not supported"
-)
 FLOATS = (TensorProto.FLOAT, TensorProto.DOUBLE)
 
 

@@ -4,7 +4,7 @@ The names are those of an exported graph, such as `aten.conv2d.default`. A handl
 a name for messages, and the operator's arguments in PyTorch's order, constants as arrays.
 """
 
-from . import activations, linear, moves
+from . import activations, linear, moves, smooth
 from .table import HANDLERS, IGNORED, REFUSED, TAILS
 
-__all__ = ["HANDLERS", "IGNORED", "REFUSED", "TAILS", "activations", "linear", "moves"]
+__all__ = ["HANDLERS", "IGNORED", "REFUSED", "TAILS", "activations", "linear", "moves", "smooth"]

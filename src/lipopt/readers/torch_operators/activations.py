@@ -13,20 +13,20 @@ from ..views import View
 from .table import JUMP, Handler, handles
 
 
-def _activation(kind: str) -> Handler:
+def activation(kind: str) -> Handler:
     """A handler for an activation without parameters."""
     return lambda b, name, x: b.activation(name, x, kind)
 
 
-handles("relu.default")(_activation("relu"))
-handles("abs.default")(_activation("abs"))
-handles("selu.default")(_activation("selu"))
-handles("sigmoid.default")(_activation("sigmoid"))
-handles("tanh.default")(_activation("tanh"))
-handles("erf.default")(_activation("erf"))
-handles("hardswish.default")(_activation("hard_swish"))
-handles("silu.default")(_activation("silu"))
-handles("mish.default")(_activation("mish"))
+handles("relu.default")(activation("relu"))
+handles("abs.default")(activation("abs"))
+handles("selu.default")(activation("selu"))
+handles("sigmoid.default")(activation("sigmoid"))
+handles("tanh.default")(activation("tanh"))
+handles("erf.default")(activation("erf"))
+handles("hardswish.default")(activation("hard_swish"))
+handles("silu.default")(activation("silu"))
+handles("mish.default")(activation("mish"))
 handles("relu6.default")(
     lambda b, name, x: b.activation(name, x, "clip", {"low": 0.0, "high": 6.0})
 )

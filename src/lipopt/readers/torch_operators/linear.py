@@ -12,10 +12,10 @@ import torch
 
 from ...errors import LipoptError
 from ...numerics.arrays import Array
-from .. import gates
+from .. import gates, smooth
 from ..builder import INTERPOLATED, Builder
 from ..views import View
-from .table import STATISTICS, Handler, Tensor, as_tensor, each, handles
+from .table import Handler, Tensor, as_tensor, each, handles
 
 
 @handles("linear.default")
@@ -28,9 +28,7 @@ def _linear(b: Builder, name: str, x: View, weight: Array, bias: Array | None = 
 @handles("matmul.default", "mm.default", "bmm.default", "mv.default", "dot.default")
 def _matmul(b: Builder, name: str, x: Tensor, y: Tensor) -> View:
     if isinstance(x, View) and isinstance(y, View):
-        raise LipoptError(
-            "it multiplies two tensors that depend on the input (attention?), which is not supported"
-        )
+        return smooth.matmul(b, name, x, y)
     if isinstance(x, View):
         return b.matmul(name, x, np.asarray(y))
     assert isinstance(y, View)
@@ -213,7 +211,8 @@ def _instance_norm(
     cudnn: bool,
 ) -> View:
     if use_input_stats:
-        raise LipoptError(STATISTICS)
+        normal = smooth.normalize_groups(b, name, x, x.shape[1], eps)
+        return smooth.by_channel(b, f"{name}.scale", normal, weight, bias)
     return b.normalize(name, x, weight, bias, mean, variance, eps)
 
 
@@ -324,14 +323,7 @@ def _mul(b: Builder, name: str, x: Any, y: Any) -> View:
 def _div(b: Builder, name: str, x: Any, y: Any) -> View:
     if not isinstance(y, View):
         return b.divide(name, x, np.asarray(y))
-    if isinstance(x, View):
-        return gates.quotient(b, name, x, y)
-    raise LipoptError("it divides by a tensor that depends on the input, which is not supported")
-
-
-@handles("log.default")
-def _log(b: Builder, name: str, x: View) -> View:
-    return gates.log(b, name, x)
+    return gates.quotient(b, name, as_tensor(x), y)
 
 
 @handles("neg.default")
@@ -339,7 +331,7 @@ def _neg(b: Builder, name: str, x: View) -> View:
     return b.scale_shift(name, x, -1.0, 0.0)
 
 
-def _axes(x: View, dim: Any) -> list[int]:
+def axes_of(x: View, dim: Any) -> list[int]:
     """The axes of a reduction; none given means all, and so does an empty list.
 
     A tensor without axes may be reduced over an axis 0, which it does not have."""
@@ -352,34 +344,34 @@ def _axes(x: View, dim: Any) -> list[int]:
 def _mean(
     b: Builder, name: str, x: View, dim: Any = None, keepdim: bool = False, dtype: Any = None
 ) -> View:
-    return b.reduce(name, x, _axes(x, dim), keepdim, "mean")
+    return b.reduce(name, x, axes_of(x, dim), keepdim, "mean")
 
 
 @handles("sum.default", "sum.dim_IntList", "nansum.default")
 def _sum(
     b: Builder, name: str, x: View, dim: Any = None, keepdim: bool = False, dtype: Any = None
 ) -> View:
-    return b.reduce(name, x, _axes(x, dim), keepdim, "sum")
+    return b.reduce(name, x, axes_of(x, dim), keepdim, "sum")
 
 
 @handles("amax.default", "max.default")
 def _amax(b: Builder, name: str, x: View, dim: Any = None, keepdim: bool = False) -> View:
-    return b.reduce(name, x, _axes(x, dim), keepdim, "max")
+    return b.reduce(name, x, axes_of(x, dim), keepdim, "max")
 
 
 @handles("amin.default", "min.default")
 def _amin(b: Builder, name: str, x: View, dim: Any = None, keepdim: bool = False) -> View:
-    return b.reduce(name, x, _axes(x, dim), keepdim, "min")
+    return b.reduce(name, x, axes_of(x, dim), keepdim, "min")
 
 
 @handles("max.dim")
 def _max_dim(b: Builder, name: str, x: View, dim: int, keepdim: bool = False) -> tuple[View, None]:
-    return b.reduce(name, x, _axes(x, dim), keepdim, "max"), None
+    return b.reduce(name, x, axes_of(x, dim), keepdim, "max"), None
 
 
 @handles("min.dim")
 def _min_dim(b: Builder, name: str, x: View, dim: int, keepdim: bool = False) -> tuple[View, None]:
-    return b.reduce(name, x, _axes(x, dim), keepdim, "min"), None
+    return b.reduce(name, x, axes_of(x, dim), keepdim, "min"), None
 
 
 @handles("cumsum.default")
@@ -397,13 +389,19 @@ def _vector_norm(
     keepdim: bool = False,
     dtype: Any = None,
 ) -> View:
-    """Sums, maxima and minima of absolute values."""
+    """Sums, maxima and minima of absolute values, and roots of sums of squares."""
+    if order == 2:
+        squares = smooth.square(b, f"{name}.square", x)
+        total = b.reduce(f"{name}.sum", squares, axes_of(x, dim), keepdim, "sum")
+        return b.activation(name, total, "sqrt")
     reductions = {1.0: "sum", np.inf: "max", -np.inf: "min"}
     if order not in reductions:
-        raise LipoptError(f"a norm with p = {order} is not supported; only p = 1 and infinity are")
+        raise LipoptError(
+            f"a norm with p = {order} is not supported; only p = 1, 2 and infinity are"
+        )
     sizes = b.activation(f"{name}.abs", x, "abs")
     how = reductions[order]
-    return b.reduce(name, sizes, _axes(x, dim), keepdim, how)  # type: ignore[arg-type]
+    return b.reduce(name, sizes, axes_of(x, dim), keepdim, how)  # type: ignore[arg-type]
 
 
 RESIZING = (

@@ -15,30 +15,20 @@ Tensor: TypeAlias = View | Array
 
 HANDLERS: dict[str, Handler] = {}
 
-SOFTMAX = "a softmax is not supported; bound the logits before it: lipopt.load(..., logits=True)"
 JUMP = "it jumps, so the network is not Lipschitz"
-ATTENTION = "attention multiplies tensors that depend on the input"
-STATISTICS = "it normalizes by statistics of its input, which is not supported"
+STATISTICS = "it normalizes by statistics of a batch; use running statistics"
 # Operators that are refused for a reason worth saying.
 REFUSED = {
-    "aten.softmax.int": SOFTMAX,
-    "aten._softmax.default": SOFTMAX,
-    "aten.log_softmax.int": SOFTMAX,
-    "aten._log_softmax.default": SOFTMAX,
     "aten.sign.default": JUMP,
     "aten.floor.default": JUMP,
     "aten.ceil.default": JUMP,
     "aten.round.default": JUMP,
     "aten.argmax.default": JUMP,
-    "aten.scaled_dot_product_attention.default": ATTENTION,
-    "aten.layer_norm.default": STATISTICS,
-    "aten.group_norm.default": STATISTICS,
-    "aten.rms_norm.default": STATISTICS,
-    "aten._native_batch_norm_legit.default": STATISTICS + "; use running statistics",
-    "aten._native_batch_norm_legit.no_stats": STATISTICS + "; use running statistics",
-    "aten._native_batch_norm_legit_functional.default": STATISTICS + "; use running statistics",
-    "aten.lstm.input": "recurrent layers multiply tensors that depend on the input",
-    "aten.gru.input": "recurrent layers multiply tensors that depend on the input",
+    "aten._native_batch_norm_legit.default": STATISTICS,
+    "aten._native_batch_norm_legit.no_stats": STATISTICS,
+    "aten._native_batch_norm_legit_functional.default": STATISTICS,
+    "aten.lstm.input": "recurrent layers are not supported",
+    "aten.gru.input": "recurrent layers are not supported",
 }
 # What `logits` cuts off.
 TAILS = (
