@@ -13,7 +13,8 @@ from functools import cached_property
 from typing import NamedTuple
 
 from .exact import GRID, TWO, ZERO, Matrix, Vector
-from .functions import Function, Hull, Interval, hull, largest_gap, slope_range
+from .formulas import Interval
+from .functions import Function, Hull, hull, largest_gap, slope_range
 from .inputs import Ball, Bounds, least_values
 from .network import Network, Node
 from .problem import Place

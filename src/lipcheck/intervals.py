@@ -8,7 +8,8 @@ from fractions import Fraction
 from typing import NamedTuple
 
 from .exact import ZERO, Matrix, Vector, round_down, round_up
-from .functions import Hull, Interval, hull, offset_above, offset_below, slope_range
+from .formulas import Interval
+from .functions import Hull, hull, offset_above, offset_below, slope_range
 from .inputs import Ball, Bounds, least_values
 from .network import Network, Node
 from .verdicts import require

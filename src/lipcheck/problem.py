@@ -6,7 +6,8 @@ from fractions import Fraction
 from typing import NamedTuple
 
 from .exact import ONE, ZERO, Matrix
-from .functions import Function, Interval, slope_range
+from .formulas import Interval
+from .functions import Function, slope_range
 from .intervals import Slopes
 from .network import Network, Node
 
