@@ -1,7 +1,9 @@
 """The SDP with signs and triangle inequalities: optimum <= bound <= SDP, proofs that prove, certificates."""
 
 import re
+from collections.abc import Iterable
 from dataclasses import replace
+from fractions import Fraction
 from itertools import product
 from pathlib import Path
 
@@ -11,6 +13,9 @@ from lipcheck_files import verdict
 from networks import gaussian_weights, problem_of, random_problem
 
 import lipopt
+from lipcheck.exact import Matrix
+from lipcheck.problem import Problem
+from lipcheck.signs import PATTERNS, Equations, SignTriangle, sign_matrix
 from lipopt.lower.pop import enumerate_pop
 from lipopt.methods.sdp.cuts import Cuts, can_cut, violated_triangles
 from lipopt.methods.sdp.sign_dual import dual_matrix, is_proved
@@ -96,6 +101,48 @@ def test_whatever_the_multipliers_the_form_bounds_the_objective(norm: NormName) 
 
 def _by_layer(problem: DerivativeProblem, values: Array) -> list[Array]:
     return np.split(values, np.cumsum(problem.sizes[1:])[:-1])
+
+
+def test_the_checker_has_the_same_matrix() -> None:
+    """That of the specification, written twice."""
+    problem = random_problem(1, slopes="signed", skips=True, widest=3)
+    form = SignForm.of(problem)
+    m = multipliers(form, np.random.default_rng(0))
+    n = problem.inputs
+    x = n + np.arange(form.neurons)
+    kept = np.concatenate([np.arange(n), x[form.inner]])
+    A = np.zeros((n + form.neurons, n + form.neurons))
+    A[n:, kept] = form.A
+    C = np.zeros((1, n + form.neurons))
+    C[0, kept] = form.C
+    C[0, n:] += form.last
+    slopes = [(Fraction(0), Fraction(0))] * n
+    for layer in problem.layers:
+        slopes += zip(fractions(layer.lower), fractions(layer.upper), strict=True)
+    exact = Problem(n, exact_matrix(A), slopes, exact_matrix(C))
+    equations = Equations(form.inner.tolist(), *map(fractions, (m.tau, m.alpha, m.beta)))
+    triangles = []
+    for places, (a, b), weight in zip(
+        m.triangles.places, m.triangles.signs, m.triangles.weights, strict=True
+    ):
+        pattern = PATTERNS.index((int(a), int(b)))
+        i, j, k = map(int, places)
+        triangles.append(SignTriangle((i, j, k), pattern, Fraction(weight)))
+    squares = fractions([m.mu, *m.eta, *m.delta])
+    S = sign_matrix(exact, squares, equations, triangles)
+    found = np.zeros((form.order, form.order))
+    for i, row in enumerate(S.rows):
+        for j, value in row.items():
+            found[i, j] = float(value * Fraction(2) ** S.exponent)
+    np.testing.assert_allclose(found, dual_matrix(form, m), rtol=1e-12, atol=1e-12)
+
+
+def exact_matrix(values: Array) -> Matrix:
+    return Matrix.of([dict(enumerate(fractions(row))) for row in values], values.shape[1])
+
+
+def fractions(values: Iterable[float]) -> list[Fraction]:
+    return [Fraction(float(value)) for value in values]
 
 
 def test_numbers_that_prove_nothing_are_not_proved() -> None:
