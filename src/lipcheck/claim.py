@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from fractions import Fraction
 
+from .exact import Vector
 from .inputs import Ball, Bounds
 from .intervals import LineSlopes, Relaxations
 from .lines import Lines
@@ -24,11 +25,18 @@ class Claim:
     bound: Fraction  # B
     ball: Ball | None = None  # that the box is cut with
     through: str | None = None  # a norm in which the constant is not smaller
+    scale: Vector | None = None  # the norm on the inputs is that of x / scale; None for 1
+    output_norm: str | None = None  # on W f; None for the norm on the inputs
 
     @property
     def proved_norm(self) -> str:
         """The norm in which the constant is shown to be at most B."""
         return self.through or self.norm
+
+    @property
+    def norm_of_outputs(self) -> str:
+        """The norm on the outputs in which that is shown; of one output, any is the same."""
+        return self.output_norm or self.proved_norm
 
 
 def read_claim(lines: Lines, network: Network) -> tuple[Claim, Relaxations]:
@@ -42,6 +50,12 @@ def read_claim(lines: Lines, network: Network) -> tuple[Claim, Relaxations]:
     through = None
     if lines.starts_with("through"):
         through = lines.word("through", NORMS[: NORMS.index(norm)])
+    output_norm = None
+    if lines.starts_with("output-norm"):
+        output_norm = lines.word("output-norm", NORMS)
+    scale = None
+    if lines.starts_with("scale"):
+        scale = lines.numbers("scale", network.input_size, least=1)
     rows = []
     for _ in range(lines.count("outputs")):
         rows.append(lines.sparse_row(network.output_size))
@@ -60,7 +74,8 @@ def read_claim(lines: Lines, network: Network) -> tuple[Claim, Relaxations]:
         box = Bounds(lower, upper)
         relaxations = read_relaxations(lines, network)
     bound = lines.number("bound")
-    return Claim(network, norm, rows, box, bound, ball, through), relaxations
+    claim = Claim(network, norm, rows, box, bound, ball, through, scale, output_norm)
+    return claim, relaxations
 
 
 def read_ball(lines: Lines, network: Network) -> Ball:

@@ -2,14 +2,15 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import product
 
 from .claim import Claim
-from .exact import ZERO, Matrix, decimal
+from .exact import ONE, ZERO, Matrix, decimal
 from .intervals import Slopes
 from .lines import Lines
 from .network import Network
 from .problem import Kept, build_problem
-from .rules import RULES, Amounts, Term
+from .rules import RULES, Amounts, Norms, Term
 from .verdicts import REJECTED, Failure, require
 
 AMOUNTS_SHOWN = 5  # in the reason of a rejection: the largest
@@ -40,8 +41,9 @@ def whole_domain(claim: Claim, ranges: Slopes) -> Subject:
 def check_parts(lines: Lines, claim: Claim, subject: Subject) -> None:
     """Section 2, parts: every one is bounded by B, and together they cover the claim.
 
-    The operator norm of the Jacobian is the largest over its rows for linf, over its columns for
-    l1: every row, or every input, needs a part. For l2 every part is the whole.
+    The operator norm of the Jacobian is the largest over its rows with linf on the outputs, over
+    its columns with l1 on the inputs: every row, or every input, needs a part. Otherwise every part
+    is the whole.
     """
     all_rows = range(len(claim.rows))
     all_inputs = range(claim.network.input_size)
@@ -58,22 +60,29 @@ def check_parts(lines: Lines, claim: Claim, subject: Subject) -> None:
     require(not uncovered, f"the parts{subject.where} do not cover the claim", REJECTED)
 
 
-def cases(claim: Claim, rows: Sequence[int], inputs: Sequence[int]) -> set[int]:
-    """Section 2, parts: what the norm is a maximum over, inputs for l1 and rows otherwise."""
-    if claim.proved_norm == "l1":
-        return set(inputs)
-    return set(rows)
+def cases(claim: Claim, rows: Sequence[int], inputs: Sequence[int]) -> set[tuple[int, int]]:
+    """Section 2, parts: what the norm is a maximum over, rows and inputs. 0 stands for all of them
+    where it is no maximum over these."""
+    by_rows = rows if is_by_row(claim) else [0]
+    by_inputs = inputs if is_by_input(claim) else [0]
+    return set(product(by_rows, by_inputs))
 
 
 def proves_something(claim: Claim, rows: list[int], inputs: list[int]) -> bool:
-    """Section 2, parts: some rows are enough for linf alone, some inputs for l1 alone."""
+    """Section 2, parts: some rows, or some inputs, are enough where the norm is a maximum."""
     if not rows or not inputs:
         return False
-    has_all_rows = len(rows) == len(claim.rows)
-    has_all_inputs = len(inputs) == claim.network.input_size
-    enough_rows = has_all_rows or claim.proved_norm == "linf"
-    enough_inputs = has_all_inputs or claim.proved_norm == "l1"
+    enough_rows = len(rows) == len(claim.rows) or is_by_row(claim)
+    enough_inputs = len(inputs) == claim.network.input_size or is_by_input(claim)
     return enough_rows and enough_inputs
+
+
+def is_by_row(claim: Claim) -> bool:
+    return claim.norm_of_outputs == "linf"
+
+
+def is_by_input(claim: Claim) -> bool:
+    return claim.proved_norm == "l1"
 
 
 def bound_part(
@@ -89,10 +98,13 @@ def bound_part(
     """
     kept = read_kept(lines, claim.network, subject)
     W = subject.W.chosen_rows(rows)
-    problem, slack = build_problem(subject.network, subject.ranges, W, inputs, kept)
+    problem, slack = build_problem(subject.network, subject.ranges, W, inputs, kept, claim.scale)
     amounts = [("neurons that are not listed", slack)]
     splits = lines.count("splits")
-    term = Term(problem, claim.proved_norm, splits == 0, subject.network, subject.ranges, W)
+    norms = Norms(claim.proved_norm, claim.norm_of_outputs)
+    largest_unit = max(claim.scale or [ONE])
+    is_whole = splits == 0
+    term = Term(problem, norms, is_whole, subject.network, subject.ranges, W, largest_unit)
     rest = problem.C
     for _ in range(splits):
         functionals = [lines.sparse_row(rest.width) for _ in rows]

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import NamedTuple
 
-from .exact import ONE, ZERO, Matrix
+from .exact import ONE, ZERO, Matrix, Vector
 from .formulas import Interval
 from .functions import Function, slope_range
 from .intervals import Slopes
@@ -50,10 +50,13 @@ def build_problem(
     W: Matrix,
     inputs: list[int],
     kept: Mapping[int, Kept],
+    scale: Vector | None = None,
 ) -> tuple[Problem, Fraction]:
-    """Section 3: the problem that the rules see, in the listed variables, and the slack."""
+    """Section 3: the problem that the rules see, in the listed variables, and the slack.
+
+    With a scale, inputs are x = scale t."""
     variables = _number_variables(ranges, inputs, kept)
-    whole = _substitute(network, ranges, W, variables)
+    whole = _substitute(network, ranges, W, variables, scale)
     listed = variables.listed
     A = whole.A.first(listed, listed)
     C = whole.C.first(len(W.rows), listed)
@@ -77,7 +80,9 @@ def _number_variables(ranges: Slopes, inputs: list[int], kept: Mapping[int, Kept
     return Variables(len(inputs), len(places), numbers, kept)
 
 
-def _substitute(network: Network, ranges: Slopes, W: Matrix, variables: Variables) -> Problem:
+def _substitute(
+    network: Network, ranges: Slopes, W: Matrix, variables: Variables, scale: Vector | None
+) -> Problem:
     """Section 3: the problem in all variables, by substitution from the input to the output."""
     count = len(variables.numbers)
     A = Matrix.zero(count, count)
@@ -85,6 +90,8 @@ def _substitute(network: Network, ranges: Slopes, W: Matrix, variables: Variable
     values: list[Matrix] = []  # of every node: coefficients of the variables
     for i, node in enumerate(network.nodes):
         value = _own_variables(i, node, variables.numbers)
+        if i == 0 and scale is not None:
+            value = Matrix.diagonal(scale) @ value
         if node.is_activation:
             y = values[node.source]
             chosen = _substitutions(i, node, ranges[i], variables)

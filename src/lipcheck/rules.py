@@ -6,9 +6,10 @@ part. Whatever the numbers are, what it returns is a bound; it ends the check wh
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from typing import NamedTuple
 
 from .exact import (
     ONE,
@@ -36,16 +37,24 @@ Triangle = list[list[int]]  # rows of a matrix up to its diagonal
 Amounts = list[tuple[str, Fraction]]  # names of numbers that add up to a bound, and the numbers
 
 
+class Norms(NamedTuple):
+    """The norm on the inputs, and the one on the outputs."""
+
+    inputs: str
+    outputs: str
+
+
 @dataclass(frozen=True)
 class Term:
     """A term of the objective of a part: what a rule has to bound, and what it may use."""
 
     problem: Problem  # of the part, with the term as its C
-    norm: str
+    norms: Norms
     is_whole: bool  # there are no splits: the term is the objective itself
     network: Network
     ranges: Slopes
     W: Matrix  # the rows of the part
+    largest_unit: Fraction = ONE  # the largest number of the scale
 
     def of(self, objective: Matrix) -> Term:
         """The same, with another objective."""
@@ -53,6 +62,8 @@ class Term:
 
 
 Rule = Callable[[Lines, Term], Amounts]
+
+EUCLIDEAN = Norms("l2", "l2")
 
 
 # Rule path-sum.
@@ -63,18 +74,45 @@ def rule_path_sum(lines: Lines, term: Term) -> Amounts:
 
     Every Jacobian is at most that matrix entry by entry, and the norms are monotone.
     """
-    return [("path-sum", operator_norm(path_sums(term.problem), term.norm))]
+    return [("path-sum", operator_norm(path_sums(term.problem), term.norms))]
 
 
-def operator_norm(matrix: Matrix, norm: str) -> Fraction:
-    """The largest row sum (linf) or column sum (l1) of absolute values; or, for l2, a bound: the
-    smaller of the Frobenius norm and sqrt(row norm * column norm), rounded up."""
-    if norm == "linf":
-        return largest_row_sum(matrix)
-    if norm == "l1":
-        return largest_row_sum(matrix.transpose())
+def operator_norm(matrix: Matrix, norms: Norms) -> Fraction:
+    """Section 4, rule path-sum: the norm of all matrices that are at most this one, entry by entry,
+    in absolute values; or a bound on it."""
+    if norms.outputs == "linf":
+        return max((dual_norm(row, norms.inputs) for row in rows_of(matrix)), default=ZERO)
+    if norms.inputs == "l1":
+        columns = rows_of(matrix.transpose())
+        return max((norm_of(column, norms.outputs) for column in columns), default=ZERO)
+    if norms.inputs == "linf":
+        return norm_of(abs(matrix).row_sums(), norms.outputs)
+    if norms.outputs == "l1":
+        return norm_of(abs(matrix.transpose()).row_sums(), "l2")
     by_sums = largest_row_sum(matrix) * largest_row_sum(matrix.transpose())
     return root_rounded_up(min(sum_of_squares(matrix), by_sums))
+
+
+def rows_of(matrix: Matrix) -> Iterator[Vector]:
+    """The entries of every row that are stored."""
+    unit = TWO**matrix.exponent
+    for row in matrix.rows:
+        yield [value * unit for value in row.values()]
+
+
+def dual_norm(values: Vector, norm: str) -> Fraction:
+    """How large a linear function with these coefficients is on the unit ball of a norm."""
+    return norm_of(values, {"linf": "l1", "l2": "l2", "l1": "linf"}[norm])
+
+
+def norm_of(values: Vector, norm: str) -> Fraction:
+    """The norm of a vector; for l2 its square root is rounded up."""
+    sizes = [abs(value) for value in values]
+    if norm == "linf":
+        return max(sizes, default=ZERO)
+    if norm == "l1":
+        return sum(sizes, ZERO)
+    return root_rounded_up(sum((size * size for size in sizes), ZERO))
 
 
 def largest_row_sum(matrix: Matrix) -> Fraction:
@@ -106,7 +144,7 @@ def rule_interval(lines: Lines, term: Term) -> Amounts:
         A = problem.A.chosen_rows(run).reduced()
         middle += (largest + smallest).half() @ A
         radius += (largest - smallest).half() @ abs(A)
-    return [("interval", operator_norm(abs(middle) + radius, term.norm))]
+    return [("interval", operator_norm(abs(middle) + radius, term.norms))]
 
 
 def runs(problem: Problem) -> list[list[int]]:
@@ -138,9 +176,9 @@ def rule_product_of_norms(lines: Lines, term: Term) -> Amounts:
 
     Norms are submultiplicative, so that it bounds the derivative of the node.
     """
-    allowed = term.is_whole and term.norm == "l2"
+    allowed = term.is_whole and term.norms == EUCLIDEAN
     lines.require(allowed, "the rule 'product' is for l2, and bounds the objective as a whole")
-    numbers = [ONE]
+    numbers = [term.largest_unit]
     for i, node in enumerate(term.network.nodes[1:], start=1):
         if node.is_activation:
             steepest = max(max(-low, high) for low, high in term.ranges[i])
@@ -150,7 +188,7 @@ def rule_product_of_norms(lines: Lines, term: Term) -> Amounts:
             for source, matrix in node.inputs:
                 number += spectral_norm(lines, matrix) * numbers[source]
             numbers.append(number)
-    return [("product", operator_norm(term.W, "l2") * numbers[-1])]
+    return [("product", operator_norm(term.W, EUCLIDEAN) * numbers[-1])]
 
 
 def spectral_norm(lines: Lines, matrix: Matrix) -> Fraction:
@@ -160,7 +198,7 @@ def spectral_norm(lines: Lines, matrix: Matrix) -> Fraction:
     """
     norm = lines.number("norm", least=0)
     if norm == 0:
-        return operator_norm(matrix, "l2")
+        return operator_norm(matrix, EUCLIDEAN)
     if len(matrix.rows) > matrix.width:
         matrix = matrix.transpose()  # M^T has the same norm, and M^T M fewer rows
     identity = Matrix.diagonal([norm**2] * len(matrix.rows))
@@ -230,10 +268,10 @@ def rule_sdp(lines: Lines, term: Term) -> Amounts:
     tau = lines.numbers("tau", problem.C.width - problem.inputs, least=0)
     check_semidefinite(lines, sdp_matrix(problem, mu, delta, tau))
     cost_of_delta = max(delta)
-    if term.norm == "linf":
+    if term.norms.inputs == "linf":
         cost_of_delta = sum(delta, ZERO)
     cost_of_mu = max(mu)
-    if term.norm == "l1":
+    if term.norms.outputs == "l1":
         cost_of_mu = sum(mu, ZERO)
     return [("sdp", cost_of_delta + cost_of_mu)]
 
@@ -269,8 +307,8 @@ def rule_signs(lines: Lines, term: Term) -> Amounts:
     """
     problem = term.problem
     neurons = problem.C.width - problem.inputs
-    t_are_signs = term.norm != "l2" or problem.inputs == 1
-    allowed = len(problem.C.rows) == 1 and (term.norm != "l1" or problem.inputs == 1)
+    t_are_signs = term.norms.inputs != "l2" or problem.inputs == 1
+    allowed = len(problem.C.rows) == 1 and (term.norms.inputs != "l1" or problem.inputs == 1)
     lines.require(allowed, "the rule 'signs' is for one row, and under l1 for one input")
     mu = lines.number("mu")
     delta = lines.numbers("delta", problem.inputs)

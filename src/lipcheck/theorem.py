@@ -20,7 +20,7 @@ def theorem(claim: Claim, most: int | None) -> str:
     subject = _join(functions, ", ", most)
     domain = _domain(claim.box, claim.ball, most)
     bound = f"{decimal(claim.bound)} (exactly {claim.bound})"
-    statement = f"the {NORMS[claim.norm]} Lipschitz constant of {subject} on {domain}"
+    statement = f"the {_norms(claim, most)} Lipschitz constant of {subject} on {domain}"
     return f"{statement} is at most {bound}, network sha256 {claim.network.sha256}"
 
 
@@ -38,14 +38,28 @@ def as_data(claim: Claim) -> dict[str, Any]:
     outputs = []
     for row in claim.rows:
         outputs.append({index: str(weight) for index, weight in row.items()})
+    scale = None if claim.scale is None else [str(unit) for unit in claim.scale]
     return {
         "network": claim.network.sha256,
         "norm": claim.norm,
+        "output_norm": claim.output_norm or claim.norm,
+        "scale": scale,
         "outputs": outputs,
         "domain": domain,
         "bound": str(claim.bound),
         "bound_rounded_up": decimal(claim.bound),
     }
+
+
+def _norms(claim: Claim, most: int | None) -> str:
+    """The norm on the inputs, with their units, and the one on the outputs if it is another."""
+    words = NORMS[claim.norm]
+    if claim.output_norm not in (None, claim.norm):
+        words += f" to {NORMS[claim.norm_of_outputs]}"
+    if claim.scale is not None:
+        units = _join([str(value) for value in claim.scale], ", ", most)
+        words += f" (inputs in units of {units})"
+    return words
 
 
 def _combination(row: dict[int, Fraction], most: int | None) -> str:

@@ -23,7 +23,7 @@ from .methods.registry import Method, find_method, method_names
 from .model.domain import Domain, Region, describe, one_box_only, pieces
 from .model.network import Network
 from .model.norms import NormName
-from .numerics.arrays import as_index
+from .numerics.arrays import Array, as_index
 from .numerics.blas import arithmetic
 from .problem.interruption import Interruption, interruptible
 from .problem.question import Posed, Question, pose
@@ -46,6 +46,8 @@ def bound(
     *,
     input_shape: Sequence[int] | None = None,
     norm: NormName = "linf",
+    output_norm: NormName | None = None,
+    scale: Any = None,
     output: int | Literal["all"] = 0,
     margin: tuple[int, int] | None = None,
     domain: Domain = None,
@@ -61,7 +63,7 @@ def bound(
     """A proved upper bound on the Lipschitz constant, with lower bounds beside it.
 
     The constant is that of one output, of the difference of two (`margin`), or of all outputs
-    together (`output="all"`, the same norm on inputs and outputs). Over Boxes, it is the largest of
+    together (`output="all"`). Over Boxes, it is the largest of
     the constants on each box. All numbers of a result are floats and carry no gradient; to train
     with a constant, use `lipopt.training.Penalty` (docs/training.md).
 
@@ -69,6 +71,10 @@ def bound(
         network: a Network, or anything that `load` reads.
         input_shape: the shape of one input of a torch module, without the batch dimension.
         norm: the norm on the inputs, "linf", "l2" or "l1"; with several outputs, also on these.
+        output_norm: the norm on the outputs, with `output="all"`: the same, or "linf", or "l2" with
+            "linf" on the inputs. None for the same.
+        scale: how much of each input counts as 1, such as [1, 100] for degrees and hundreds of feet:
+            the norm on the inputs is that of differences / scale. None for 1.
         output: the number of an output, from 0, or "all".
         margin: two outputs (i, j), to bound output i minus output j.
         domain: a Ball, a Box, Boxes, or None for the whole space.
@@ -117,7 +123,7 @@ def bound(
     if certify:
         one_box_only("a certificate", domain)
     network = load(network, input_shape=input_shape)
-    asked = _Asked.check(network, norm, output, margin, domain)
+    asked = _Asked.check(network, norm, output_norm, scale, output, margin, domain)
     work = _Work.check(network, time_limit, seed, samples, QUICK_SAMPLES, gap, jobs)
     results = []
     with _at_work(network, progress) as user:
@@ -135,6 +141,8 @@ def compare(
     input_shape: Sequence[int] | None = None,
     methods: Sequence[str | Method] | None = None,
     norm: NormName = "linf",
+    output_norm: NormName | None = None,
+    scale: Any = None,
     output: int | Literal["all"] = 0,
     margin: tuple[int, int] | None = None,
     domain: Domain = None,
@@ -155,6 +163,10 @@ def compare(
         methods: names of methods or their settings; all but "auto" if not given, those of other
             packages included. Without a time limit, branch and bound ends after some hundred cells.
         norm: the norm on the inputs, "linf", "l2" or "l1".
+        output_norm: the norm on the outputs, with `output="all"`: the same, or "linf", or "l2" with
+            "linf" on the inputs. None for the same.
+        scale: how much of each input counts as 1, such as [1, 100] for degrees and hundreds of feet:
+            the norm on the inputs is that of differences / scale. None for 1.
         output: the number of an output, from 0, or "all".
         margin: two outputs (i, j), to bound output i minus output j.
         domain: a Ball, a Box, Boxes, or None for the whole space.
@@ -189,7 +201,7 @@ def compare(
     if certify:
         one_box_only("a certificate", domain)
     network = load(network, input_shape=input_shape)
-    asked = _Asked.check(network, norm, output, margin, domain)
+    asked = _Asked.check(network, norm, output_norm, scale, output, margin, domain)
     work = _Work.check(network, time_limit, seed, samples, QUICK_SAMPLES)
     found: dict[int, list[Result]] = {k: [] for k in range(len(chosen))}
     refused: dict[str, str] = {}
@@ -233,6 +245,8 @@ def lower_bound(
     *,
     input_shape: Sequence[int] | None = None,
     norm: NormName = "linf",
+    output_norm: NormName | None = None,
+    scale: Any = None,
     output: int | Literal["all"] = 0,
     margin: tuple[int, int] | None = None,
     domain: Domain = None,
@@ -247,6 +261,10 @@ def lower_bound(
         network: a Network, or anything that `load` reads.
         input_shape: the shape of one input of a torch module, without the batch dimension.
         norm: the norm on the inputs, "linf", "l2" or "l1".
+        output_norm: the norm on the outputs, with `output="all"`: the same, or "linf", or "l2" with
+            "linf" on the inputs. None for the same.
+        scale: how much of each input counts as 1, such as [1, 100] for degrees and hundreds of feet:
+            the norm on the inputs is that of differences / scale. None for 1.
         output: the number of an output, from 0, or "all".
         margin: two outputs (i, j), for output i minus output j.
         domain: a Ball, a Box, Boxes, or None for the whole space.
@@ -271,7 +289,7 @@ def lower_bound(
     """
     start = time.monotonic()
     network = load(network, input_shape=input_shape)
-    asked = _Asked.check(network, norm, output, margin, domain)
+    asked = _Asked.check(network, norm, output_norm, scale, output, margin, domain)
     work = _Work.check(network, time_limit, seed, samples, SAMPLES)
     found = []
     with _at_work(network, progress) as user:
@@ -301,6 +319,8 @@ class _Asked:
     def check(
         network: Network,
         norm: NormName,
+        output_norm: NormName | None,
+        scale: Any,
         output: int | Literal["all"],
         margin: tuple[int, int] | None,
         domain: Domain,
@@ -311,7 +331,15 @@ class _Asked:
         output = as_index(output)
         if isinstance(margin, tuple | list):
             margin = tuple(as_index(k) for k in margin)
-        question = Question.about(network, norm=norm, output=output, margin=margin, domain=domain)
+        question = Question.about(
+            network,
+            norm=norm,
+            output=output,
+            margin=margin,
+            domain=domain,
+            scale=scale,
+            output_norm=output_norm,
+        )
         words = str(output) if margin is None else f"{margin[0]} - {margin[1]}"
         return _Asked(network, question, pieces(domain), words)
 
@@ -404,6 +432,8 @@ class _Inquiry:
         lowers = [pop_lower_bound(problem, budget, best) for _, problem in posed.parts]
         labels = {
             "norm": str(asked.question.norm),
+            "output_norm": str(asked.question.output_norm),
+            "scale": _numbers(asked.question.scale),
             "output": asked.output,
             "domain": describe(part),
             "network": asked.network.hash,
@@ -549,7 +579,11 @@ def _value(best: Sample | None) -> float:
 
 
 def _as_tuple(best: Sample | None) -> tuple[float, ...]:
-    return () if best is None else tuple(float(v) for v in best.point)
+    return _numbers(None if best is None else best.point)
+
+
+def _numbers(values: Array | None) -> tuple[float, ...]:
+    return () if values is None else tuple(float(v) for v in values)
 
 
 def _status(statuses: Sequence[Status]) -> Status:

@@ -19,6 +19,8 @@ from .numerics.rounding import written_down, written_up
 from .problem.proofs import Proof
 from .problem.task import Status
 
+MOST_UNITS = 8  # of inputs that are written out
+
 
 @dataclass(frozen=True, repr=False)
 class Result:
@@ -35,6 +37,8 @@ class Result:
         status: "complete"; or "time limit", "cell limit" or "interrupted" (by Ctrl-C) if the method
             had to stop before it was done.
         norm: the name of the norm on the inputs.
+        output_norm: the name of the norm on the outputs, which matters if there are several.
+        scale: how much of each input counts as 1 in the norm, flat; empty for 1.
         output: the output in words: "0", "all", or "3 - 8" for a margin.
         domain: the domain in words.
         network: the SHA-256 of the network's own file, as `Network.save` writes it.
@@ -98,6 +102,8 @@ class Result:
     domain: str
     network: str
     source: Source | None = None
+    output_norm: str = ""
+    scale: tuple[float, ...] = ()
     point: tuple[float, ...] = ()
     certificate: Certificate | None = field(default=None, compare=False)
     proofs: Sequence[Proof | None] = field(default=(), compare=False)
@@ -122,7 +128,7 @@ class Result:
     @property
     def question(self) -> str:
         """What was asked, in words."""
-        return _question(self.output, self.norm, self.domain)
+        return _question(self)
 
     @property
     def by(self) -> str:
@@ -246,15 +252,35 @@ def _ratio(upper: float, lower: float) -> str:
     return f"{upper / lower:.3f}" if lower else "-"
 
 
-def _question(output: str, norm: str, domain: str) -> str:
+def _question(result: Result | LowerBound) -> str:
     """What was asked, in words."""
+    output = result.output
     if output == "all":
         what = "all outputs"
     elif " - " in output:
         what = f"margin {output}"
     else:
         what = f"output {output}"
-    return f"Lipschitz constant of {what} in the {Norm(norm).words} norm, {domain}"
+    return f"Lipschitz constant of {what} in {_norms_in_words(result)}, {result.domain}"
+
+
+def _norms_in_words(result: Result | LowerBound) -> str:
+    """The norm on the inputs, that on the outputs if it is another, and the units of the inputs."""
+    norm = Norm(result.norm).words
+    words = f"the {norm} norm"
+    if result.output == "all" and result.output_norm not in ("", result.norm):
+        words = f"the norms {norm} of inputs and {Norm(result.output_norm).words} of outputs"
+    return words + in_units(result.scale)
+
+
+def in_units(scale: Sequence[float]) -> str:
+    """The units of the inputs in words; nothing if they are 1."""
+    if not scale:
+        return ""
+    units = [f"{unit:g}" for unit in scale[:MOST_UNITS]]
+    if len(scale) > MOST_UNITS:
+        units.append(f"... ({len(scale)} in all)")
+    return f", inputs in units of {', '.join(units)}"
 
 
 @dataclass(frozen=True, repr=False)
@@ -268,6 +294,8 @@ class LowerBound:
         point: the input with the largest gradient that was found, flat; empty if there is none.
         seconds: the time that it took.
         norm: the name of the norm on the inputs.
+        output_norm: the name of the norm on the outputs, which matters if there are several.
+        scale: how much of each input counts as 1 in the norm, flat; empty for 1.
         output: the output in words: "0", "all", or "3 - 8" for a margin.
         domain: the domain in words.
         network: the SHA-256 of the network's own file, as `Network.save` writes it.
@@ -291,11 +319,13 @@ class LowerBound:
     domain: str
     network: str
     source: Source | None = None
+    output_norm: str = ""
+    scale: tuple[float, ...] = ()
 
     @property
     def question(self) -> str:
         """What was asked, in words."""
-        return _question(self.output, self.norm, self.domain)
+        return _question(self)
 
     def __repr__(self) -> str:
         return f"<LowerBound: {written_down(self.lower)} <= {self.question}>"

@@ -72,7 +72,7 @@ def test_what_is_proved_in_cells_holds(
     rng = np.random.default_rng(seed)
     with quiet():
         for _ in range(4):
-            found = examine(reduced, cell, posed.question.norm, effort)
+            found = examine(reduced, cell, effort)
             check(posed, reduced, cell, found, seed)
             if found.cell is None:
                 return
@@ -93,7 +93,7 @@ def test_more_effort_gives_no_worse_intervals() -> None:
     cell = whole_domain(reduced, posed.intervals)
     widths = {}
     for effort in Effort:
-        found = examine(reduced, cell, posed.question.norm, effort)
+        found = examine(reduced, cell, effort)
         assert found.cell is not None
         widths[effort] = float((found.cell.high - found.cell.low).sum())
     assert widths[Effort.PROGRAMS] <= widths[Effort.ASCENT] * (1 + 1e-6)
@@ -110,7 +110,7 @@ def test_a_contradiction_empties_a_cell() -> None:
     reduced = reduce(posed)
     cell = whole_domain(reduced, posed.intervals)
     cell = cell.child(NeuronSplit(0, 0.0), 1).child(NeuronSplit(1, 0.0), -1)
-    found = examine(reduced, cell, posed.question.norm, Effort.PROGRAMS)
+    found = examine(reduced, cell, Effort.PROGRAMS)
     assert found.cell is None
 
 

@@ -27,7 +27,7 @@ def walk_in(posed: Posed) -> RegionWalk | None:
     if reduced.neurons == 0:
         return None
     cell = whole_domain(reduced, posed.intervals, posed.ball)
-    return RegionWalk(reduced, posed.question.norm, cell.inputs, None)
+    return RegionWalk(reduced, cell.inputs, None)
 
 
 def goal_of(posed: Posed) -> JacobianNorm:
@@ -59,7 +59,7 @@ def test_walks_go_uphill_inside_of_the_domain(
     before = goal.at(start[:, None])[0]
     if before < 0:  # at a kink
         return
-    own = walk.norm.of_jacobians(walk.region_at(start).jacobian[:, :, None])[0]
+    own = walk.reduced.norms_of(walk.region_at(start).jacobian[:, :, None])[0]
     assert own == pytest.approx(before, rel=ROUNDING)
     end, left = walk.climb(start, PROGRAMS)
     assert 0 <= left <= PROGRAMS

@@ -28,7 +28,7 @@ from lipcheck.inputs import Bounds
 from lipcheck.lines import Lines
 from lipcheck.network import read_network
 from lipcheck.problem import Kept, build_problem, path_sums
-from lipcheck.rules import Term, operator_norm, rule_interval
+from lipcheck.rules import Norms, Term, operator_norm, rule_interval
 from lipopt.model.activations import KINDS
 
 CASES = st.tuples(
@@ -191,8 +191,9 @@ def test_gradients_in_a_cell_are_below_its_bound(case, local, path):
         kept[i] = Kept(listed, centered=bool(sampled.rng.random() < 0.3))
     inputs = list(range(sampled.stored.input_size))
     problem, slack = build_problem(subject.network, subject.ranges, subject.W, inputs, kept)
-    by_paths = operator_norm(path_sums(problem), "linf")
-    term = Term(problem, "linf", True, subject.network, subject.ranges, subject.W)
+    norms = Norms("linf", "linf")
+    by_paths = operator_norm(path_sums(problem), norms)
+    term = Term(problem, norms, True, subject.network, subject.ranges, subject.W)
     ((_, by_intervals),) = rule_interval(NO_LINES, term)
     assert by_intervals <= by_paths
     network = make_network(*case)

@@ -75,12 +75,12 @@ def holds(network, claim):
         x = x[both]
         y = y[both]
     W = np.array([[float(row.get(i, 0)) for i in range(network.output_size)] for row in claim.rows])
-    order = ORDERS[claim.norm]
+    scale = np.array([float(v) for v in claim.scale or [1.0] * n])
     with np.errstate(all="ignore"):
         outputs = [network(points) @ W.T for points in (x, y)]
         change, distance = (
-            np.linalg.norm(outputs[0] - outputs[1], order, axis=1),
-            np.linalg.norm(x - y, order, axis=1),
+            np.linalg.norm(outputs[0] - outputs[1], ORDERS[claim.norm_of_outputs], axis=1),
+            np.linalg.norm((x - y) / scale, ORDERS[claim.norm], axis=1),
         )
         rounding = 1e-12 * (np.abs(outputs[0]).sum(axis=1) + np.abs(outputs[1]).sum(axis=1) + 1)
     sound = change <= float(claim.bound) * distance * (1 + 1e-9) + rounding
@@ -127,8 +127,9 @@ def test_hundreds_of_mutations(tmp_path):
     assert min(outcomes[code] for code in (0, 1, 2)) > 0
 
 
-def test_hundreds_of_mutations_of_balls(tmp_path):
-    outcomes = mutate_and_check(0, 300, tmp_path, "-ball-")
+@pytest.mark.parametrize("name", ["-ball-", "-units"])
+def test_hundreds_of_mutations_of_balls_and_units(name, tmp_path):
+    outcomes = mutate_and_check(0, 200, tmp_path, name)
     assert min(outcomes[code] for code in (0, 1, 2)) > 0
 
 
@@ -138,7 +139,7 @@ def test_hundreds_of_mutations_of_trees(tmp_path):
 
 
 @pytest.mark.nightly
-@pytest.mark.parametrize("name", ["", "-tree-", "-ball-"])
+@pytest.mark.parametrize("name", ["", "-tree-", "-ball-", "-units"])
 @pytest.mark.parametrize("seed", range(1, 11))
 def test_ten_thousand_mutations(seed, name, tmp_path):
     mutate_and_check(seed, 1000, tmp_path, name)

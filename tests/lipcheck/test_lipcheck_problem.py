@@ -15,7 +15,7 @@ from lipcheck.inputs import Bounds
 from lipcheck.intervals import LineSlopes, node_bounds, slope_ranges
 from lipcheck.network import read_network
 from lipcheck.problem import Kept, build_problem, path_sums
-from lipcheck.rules import operator_norm
+from lipcheck.rules import Norms, operator_norm
 from lipopt.model.activations import KINDS
 
 CASES = st.tuples(st.sampled_from(ARCHITECTURES), st.sampled_from(sorted(KINDS)), SEEDS)
@@ -76,7 +76,7 @@ def test_any_choice_of_variables_gives_a_bound(case, local, path):
         kept[i] = Kept(neurons, centered=bool(rng.random() < 0.5))
     W = Matrix([{0: 1}], stored.nodes[-1].size)
     problem, slack = build_problem(stored, ranges, W, list(range(stored.nodes[0].size)), kept)
-    bound = float(operator_norm(path_sums(problem), "linf") + slack)
+    bound = float(operator_norm(path_sums(problem), Norms("linf", "linf")) + slack)
     for _ in range(50):
         x = [rng.choice([-1.0, 1.0], stored.nodes[0].size)]
         for i, node in enumerate(stored.nodes[1:], start=1):

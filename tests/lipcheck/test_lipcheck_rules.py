@@ -14,7 +14,7 @@ from lipcheck.exact import Matrix
 from lipcheck.lines import Lines
 from lipcheck.network import Network
 from lipcheck.problem import Problem
-from lipcheck.rules import RULES, Term, check_semidefinite, operator_norm
+from lipcheck.rules import RULES, Norms, Term, check_semidefinite, operator_norm
 from lipcheck.verdicts import Failure
 
 SMALL = st.integers(-8, 8)
@@ -57,9 +57,8 @@ def lines(*texts):
 
 def amounts(rule, problem, *texts, norm="linf"):
     """What a rule says of the objective of the problem, from these lines."""
-    term = Term(
-        problem, norm, is_whole=True, network=Network([], {}, ""), ranges={}, W=Matrix.zero(0, 0)
-    )
+    norms = Norms(norm, norm)
+    term = Term(problem, norms, True, Network([], {}, ""), {}, Matrix.zero(0, 0))
     return RULES[rule](lines(*texts), term)
 
 
@@ -129,7 +128,7 @@ def test_intervals_are_above_every_entry_of_every_jacobian(problem, norm):
             for i, value in enumerate(values(problem, t, slopes)):
                 largest[i][j] = max(largest[i][j], abs(value))
     entries = Matrix.of([dict(enumerate(row)) for row in largest], problem.inputs)
-    assert operator_norm(entries, norm) <= bound("interval", problem, norm=norm)
+    assert operator_norm(entries, Norms(norm, norm)) <= bound("interval", problem, norm=norm)
 
 
 @given(problem=problems(rows=2))
@@ -206,16 +205,22 @@ def test_factors_of_semidefinite_matrices_pass_and_nothing_else(factor, excess, 
 @given(
     rows=st.lists(st.lists(SMALL, min_size=3, max_size=3), min_size=1, max_size=3),
     t=st.lists(SMALL, min_size=3, max_size=3),
+    inputs=st.sampled_from(["linf", "l2", "l1"]),
+    outputs=st.sampled_from(["linf", "l2", "l1"]),
 )
-def test_operator_norms(rows, t):
+def test_operator_norms(rows, t, inputs, outputs):
     matrix = Matrix([dict(enumerate(row)) for row in rows], 3, -3)
     y = [sum(a * b for a, b in zip(row, t, strict=True)) * Fraction(1, 8) for row in rows]
-    assert max(map(abs, y)) <= operator_norm(matrix, "linf") * max(map(abs, t))
-    assert sum(map(abs, y)) <= operator_norm(matrix, "l1") * sum(map(abs, t))
-    assert sum(v * v for v in y) <= operator_norm(matrix, "l2") ** 2 * sum(v * v for v in t)
-    assert operator_norm(Matrix([{0: rows[0][0]}], 3, -3), "l2") == abs(rows[0][0]) * Fraction(
-        1, 8
-    )  # roots that are exact stay so
+    norm = operator_norm(matrix, Norms(inputs, outputs))
+    squares = {
+        "linf": lambda v: max(map(abs, v)) ** 2,
+        "l2": lambda v: sum(a * a for a in v),
+        "l1": lambda v: sum(map(abs, v)) ** 2,
+    }
+    assert squares[outputs](y) <= norm**2 * squares[inputs](t)
+    one_entry = Matrix([{0: rows[0][0]}], 3, -3)
+    size = abs(rows[0][0]) * Fraction(1, 8)
+    assert operator_norm(one_entry, Norms(inputs, outputs)) == size  # exact roots stay so
 
 
 @pytest.mark.parametrize("bits", [8, 40, 200])

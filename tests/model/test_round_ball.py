@@ -110,7 +110,7 @@ def test_smaller_balls_have_smaller_bounds() -> None:
         [rng.normal(size=(20, 10)), rng.normal(size=(1, 20))], biases=[rng.normal(size=20), None]
     )
     center = rng.normal(size=10)
-    balls = [Ball(center, 0.2, norm=norm) for norm in ("l1", "l2", "linf")]
+    balls = [Ball(center, 0.5, norm=norm) for norm in ("l1", "l2", "linf")]
     uppers = [bound(network, domain=ball, method="sdp").upper for ball in balls]
     assert uppers[0] <= uppers[1] <= uppers[2]
     assert uppers[0] < uppers[2]

@@ -15,7 +15,6 @@ from functools import partial
 
 import numpy as np
 
-from ..model.norms import Norm
 from ..numerics.arrays import Array
 from ..problem.derivative import DerivativeProblem
 from ..problem.proofs import Cuts
@@ -54,7 +53,7 @@ class Effort(Enum):
 
 
 def examine(
-    reduced: Reduced, cell: Cell, norm: Norm, effort: Effort, deadline: float | None = None
+    reduced: Reduced, cell: Cell, effort: Effort, deadline: float | None = None
 ) -> Examined:
     """Walk through a cell. After the deadline there are the usual lines alone."""
     walk = Walk.start(reduced, cell)
@@ -82,7 +81,7 @@ def examine(
             programs.add_group(walk.groups[-1])
     if walk.is_empty:
         return _empty(walk)
-    bound = slope_bound(walk, norm)
+    bound = slope_bound(walk)
     found = [] if programs is None else programs.points
     if is_bounded and not walk.is_open.any():
         found = found + interior_point(walk)
@@ -102,7 +101,7 @@ def examine(
         bound.value,
         bound.reach,
         walk.forms.rows,
-        partial(derivative_problem, walk, norm, bound.errors),
+        partial(derivative_problem, walk, bound.errors),
         walk.slopes,
         tuple(walk.cuts),
         fixed,

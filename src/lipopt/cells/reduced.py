@@ -21,6 +21,7 @@ from ..errors import LipoptError
 from ..model import activations
 from ..model.activations import LinePair, Parameters
 from ..model.network import Activation, Affine, Network
+from ..model.norms import Norm
 from ..numerics.arrays import Array
 from ..numerics.rounding import gamma, terms, up
 from ..problem.intervals import Interval
@@ -43,6 +44,9 @@ class Reduced:
     # (inputs + neurons + 1, 2): the largest absolute values of the variables over the domain, and
     # of their derivatives in directions |t| <= 1.
     sizes: Array
+    norm: Norm
+    output_norm: Norm | None
+    scale: Array | None  # how much of each input counts as 1 in the norm; None for 1
 
     @property
     def neurons(self) -> int:
@@ -52,6 +56,16 @@ class Reduced:
     def width(self) -> int:
         """The number of variables, and one more for the constant."""
         return self.inputs + self.neurons + 1
+
+    def in_units(self, columns: Array) -> Array:
+        """Columns of inputs, multiplied by the units of these; one rounding each."""
+        return columns if self.scale is None else columns * self.scale
+
+    def norms_of(self, jacobians: Array) -> Array:
+        """The norms of Jacobians, (rows, inputs, columns), in plain floating point."""
+        if self.scale is not None:
+            jacobians = jacobians * self.scale[:, None]
+        return self.norm.of_jacobians(jacobians, self.output_norm)
 
     def columns(self, neurons: Array) -> Array:
         """The places of neurons among the variables."""
@@ -190,7 +204,7 @@ def reduce(posed: Posed) -> Reduced:
         )
     sizes = np.zeros((width, 2))
     sizes[:inputs, 0] = _largest(intervals, 0, inputs)
-    sizes[:inputs, 1] = 1.0
+    sizes[:inputs, 1] = 1.0 if posed.question.scale is None else posed.question.scale
     sizes[-1, 0] = 1.0
     units = np.zeros((inputs, width))
     units[np.arange(inputs), np.arange(inputs)] = 1.0
@@ -266,6 +280,9 @@ def _assemble(
         ),
         objective=objective,
         sizes=sizes,
+        norm=posed.question.norm,
+        output_norm=posed.question.output_norm,
+        scale=posed.question.scale,
     )
 
 

@@ -14,11 +14,11 @@ import numpy as np
 from ..errors import LipoptError
 from ..model import activations
 from ..model.network import Activation, Network
-from ..problem.derivative import DerivativeProblem, derivative_problem
+from ..problem.derivative import DerivativeProblem
 from ..problem.intervals import Interval
 from ..problem.presolve import presolve
 from ..problem.proofs import Branching, Tree
-from ..problem.question import Posed, Refinement, slope_ranges
+from ..problem.question import Posed, Refinement, raw_problem
 from ..problem.task import Budget
 from .cell import Cell, whole_domain
 from .examine import Effort, examine
@@ -45,16 +45,11 @@ def refine(posed: Posed, budget: Budget) -> Posed:
         return posed
     budget.progress("refining intervals")
     cell = whole_domain(reduced, posed.intervals, posed.ball)
-    found = examine(reduced, cell, posed.question.norm, effort, budget.deadline)
+    found = examine(reduced, cell, effort, budget.deadline)
     if found.cell is None or not found.cuts:
         return posed
     intervals = _with(posed.intervals, reduced, found.cell)
-    raw = derivative_problem(
-        posed.network,
-        slope_ranges(posed.network, intervals),
-        posed.question.norm,
-        posed.question.rows,
-    )
+    raw = raw_problem(posed.network, posed.question, intervals)
     proof = Tree(reduced.nodes, reduced.places, Branching(found.cuts, found.fixed))
     return replace(
         posed,

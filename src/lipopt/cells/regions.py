@@ -16,7 +16,6 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from ..model.norms import Norm
 from ..model.round_ball import InputSet
 from ..numerics.arrays import Array
 from .programs import deepest_point
@@ -40,7 +39,6 @@ class RegionWalk:
     """Steps between the regions of a network in a bounded domain."""
 
     reduced: Reduced
-    norm: Norm
     inputs: InputSet
     deadline: float | None  # on the clock of time.monotonic
     tried: set[bytes] = field(default_factory=set)  # regions that a program was solved for
@@ -105,7 +103,7 @@ class RegionWalk:
         inputs = self.reduced.inputs
         all_neurons = np.arange(self.reduced.neurons)
         now = self.slopes[region.pieces, all_neurons]
-        value = float(self.norm.of_jacobians(region.jacobian[:, :, None])[0])
+        value = float(self.reduced.norms_of(region.jacobian[:, :, None])[0])
         found: list[tuple[float, Array]] = []
         for step in (-1, 1):
             place = region.pieces + step
@@ -116,7 +114,7 @@ class RegionWalk:
             change = (self.slopes[place, all_neurons] - now)[neurons]
             reach = region.reach[:, neurons] * change
             moved = reach[:, None, :] * region.forms[neurons, :inputs].T
-            norms = self.norm.of_jacobians(region.jacobian[:, :, None] + moved)
+            norms = self.reduced.norms_of(region.jacobian[:, :, None] + moved)
             for k in np.flatnonzero(norms > value * (1 + LEAST_GAIN)):
                 pieces = region.pieces.copy()
                 pieces[neurons[k]] += step

@@ -11,11 +11,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..model.norms import Norm
 from ..numerics.arrays import Array
 from ..numerics.rounding import gamma, up, up_float
 from ..problem.derivative import Blocks, DerivativeProblem, Layer
 from ..problem.presolve import drop_unused
+from .reduced import Reduced
 from .walk import Walk
 
 
@@ -29,7 +29,7 @@ class SlopeBound:
     reach: Array
 
 
-def slope_bound(walk: Walk, norm: Norm) -> SlopeBound:
+def slope_bound(walk: Walk) -> SlopeBound:
     """The bound of a cell whose walk is at its end."""
     reduced = walk.reduced
     inputs = reduced.inputs
@@ -58,12 +58,13 @@ def slope_bound(walk: Walk, norm: Norm) -> SlopeBound:
         roundings += 2 * len(neurons) + 8
     bounds = np.maximum(-least, most)[:, :inputs] + gamma(roundings) * size[:, :inputs]
     errors = _derivative_errors(walk, size, objective.errors[:, 1])
-    value = norm.of_bounds_up(up(np.maximum(bounds, 0.0), roundings))
+    in_units = up(reduced.in_units(np.maximum(bounds, 0.0)), roundings + 2)
+    value = reduced.norm.of_bounds_up(in_units, reduced.output_norm)
     total = up_float(value + errors, len(objective.rows) + 2)
     return SlopeBound(total if np.isfinite(total) else np.inf, errors, reach)
 
 
-def derivative_problem(walk: Walk, norm: Norm, errors: float) -> DerivativeProblem:
+def derivative_problem(walk: Walk, errors: float) -> DerivativeProblem:
     """The derivative problem of a cell whose walk is at its end, for methods that relax it."""
     reduced = walk.reduced
     sources = [np.arange(reduced.inputs)]  # the columns of the inputs, then of every layer
@@ -72,24 +73,28 @@ def derivative_problem(walk: Walk, norm: Norm, errors: float) -> DerivativeProbl
         neurons = group.start + np.flatnonzero(walk.is_open[group])
         if len(neurons) == 0:
             continue
-        blocks = _blocks(walk.forms.rows[neurons], sources)
+        blocks = _blocks(reduced, walk.forms.rows[neurons], sources)
         lower = walk.slopes[0][neurons]
         upper = walk.slopes[1][neurons]
         node = int(reduced.nodes[group.start])
         layers.append(Layer(blocks, lower, upper, node, reduced.places[neurons]))
         sources.append(reduced.columns(neurons))
-    objective = _blocks(walk.objective().rows, sources)
+    objective = _blocks(reduced, walk.objective().rows, sources)
     if not objective:
         objective = {0: np.zeros((len(walk.reduced.objective.rows), reduced.inputs))}
-    problem = DerivativeProblem(norm, reduced.inputs, tuple(layers), objective, errors)
+    problem = DerivativeProblem(
+        reduced.norm, reduced.inputs, tuple(layers), objective, errors, reduced.output_norm
+    )
     return drop_unused(problem)
 
 
-def _blocks(rows: Array, sources: list[Array]) -> Blocks:
+def _blocks(reduced: Reduced, rows: Array, sources: list[Array]) -> Blocks:
     """The columns of every source, but for those without coefficients."""
     blocks = {}
     for source, columns in enumerate(sources):
         block = rows[:, columns]
+        if source == 0:
+            block = reduced.in_units(block)
         if block.any():
             blocks[source] = block
     return blocks
@@ -102,12 +107,15 @@ def _product(least: Array, most: Array, lower: Array, upper: Array) -> tuple[Arr
 
 
 def _derivative_errors(walk: Walk, size: Array, own: Array) -> float:
-    """What rounded forms can change in the derivative, summed over the rows of the objective.
+    """What rounded forms can change in the derivative, summed over the rows of the objective; and
+    what rounding can when inputs get units.
 
-    `size` bounds the absolute coefficients of all neurons."""
+    `size` bounds the absolute coefficients of all variables."""
     reduced = walk.reduced
     columns = reduced.columns(np.flatnonzero(walk.is_open))
     steepest = np.maximum(np.abs(walk.slopes[0]), np.abs(walk.slopes[1]))[walk.is_open]
     through = size[:, columns] * steepest
     total = own + through @ walk.forms.errors[walk.is_open, 1]
+    if reduced.scale is not None:
+        total = total + gamma(4) * (size[:, : reduced.inputs] @ reduced.scale)
     return up_float(float(total.sum()), reduced.width * len(own))

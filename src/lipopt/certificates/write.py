@@ -36,7 +36,7 @@ from ..problem.proofs import (
     SignMultipliers,
     Tree,
 )
-from ..problem.question import Posed
+from ..problem.question import Posed, Question
 from ..problem.task import Task, UpperBound
 from .certificate import Certificate
 from .differences import Doubts, enclosure_doubts, find_doubts, slack_of
@@ -97,6 +97,7 @@ def certify(posed: Posed, tasks: Sequence[Task], bounds: Sequence[UpperBound]) -
         *_merge_lines(posed.merged),
         f"norm {question.norm}",
         *through,
+        *_norm_lines(question),
         f"outputs {question.rows.shape[0]}",
     ]
     for k in range(question.rows.shape[0]):
@@ -276,6 +277,16 @@ def _comments(source: Source | None) -> list[str]:
 def _ascii(text: str) -> str:
     """Text in printable ASCII, what is not escaped."""
     return text.encode("unicode_escape").decode("ascii")
+
+
+def _norm_lines(question: Question) -> list[str]:
+    """The norm on the outputs, if it is another than that on the inputs, and the inputs' units."""
+    lines = []
+    if question.output_norm not in (None, question.norm):
+        lines.append(f"output-norm {question.output_norm}")
+    if question.scale is not None:
+        lines.append(f"scale {exact(question.scale)}")
+    return lines
 
 
 def _ball_lines(ball: RoundBall) -> list[str]:

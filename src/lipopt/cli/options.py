@@ -23,6 +23,7 @@ from ..names import printable
 if TYPE_CHECKING:
     from ..model.domain import Domain
     from ..model.network import Network
+    from ..numerics.arrays import Array
 
 Run: TypeAlias = Callable[..., None]  # what a command does
 STANDARD_OUTPUT = Path("-")  # where a file is asked for
@@ -104,6 +105,19 @@ NoCheckOption = Annotated[
     ),
 ]
 NormOption = Annotated[NormName, typer.Option("--norm", help="norm on the inputs")]
+OutputNormOption = Annotated[
+    NormName | None,
+    typer.Option(
+        "--output-norm", help="norm on the outputs, with --all-outputs", show_default="as --norm"
+    ),
+]
+ScaleOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--scale",
+        help="units: how much of each input counts as 1, in --norm and --radius; .npy, .csv or .txt",
+    ),
+]
 EntryOption = Annotated[
     int | None, typer.Option("--entry", "-k", help="entry of the output to bound", show_default="0")
 ]
@@ -215,6 +229,8 @@ class Question:
     """The options that say which constant is asked for."""
 
     norm: NormOption = NormName.linf
+    output_norm: OutputNormOption = None
+    scale: ScaleOption = None
     entry: EntryOption = None
     margin: MarginOption = None
     all_outputs: AllOption = False
@@ -235,10 +251,18 @@ class Question:
         output: Any = "all" if self.all_outputs else self.entry or 0
         return {
             "norm": self.norm.value,
+            "output_norm": None if self.output_norm is None else self.output_norm.value,
+            "scale": self.units(),
             "output": output,
             "margin": margin,
             "domain": self.domain(),
         }
+
+    def units(self) -> Array | None:
+        """How much of each input counts as 1; None for 1."""
+        from ..model.domain import read_array
+
+        return None if self.scale is None else read_array(self.scale)
 
     def domain(self) -> Domain:
         """The ball, box or union of boxes; None for the whole space."""
@@ -255,7 +279,8 @@ class Question:
         if self.center is not None and self.radius is not None:
             clip = read_clip(self.clip)
             norm: Any = self.ball_norm.value
-            return Ball(read_array(self.center), self.radius, clip, norm=norm)
+            center = read_array(self.center)
+            return Ball(center, self.radius, clip, norm=norm, scale=self.units())
         if self.box is not None:
             return read_box(self.box)
         if self.vnnlib is not None:

@@ -25,7 +25,7 @@ from ..numerics.arrays import Array
 from ..problem.question import Posed
 from ..problem.task import Budget, Sample
 from .uphill import gradients, uphill
-from .verified import SlopesNear, norm_near
+from .verified import NormsNear, SlopesNear, norm_near
 
 CUBE = 5.0  # the whole space is sampled in [-5, 5]^n, as the authors' code does
 FAR = 100.0  # every eighth of these points lies up to 100 times farther out
@@ -47,6 +47,22 @@ class JacobianNorm:
     network: Network
     rows: sp.csr_array
     norm: Norm
+    scale: Array | None = None  # how much of each input counts as 1; None for 1
+    output_norm: Norm | None = None  # None for the same norm
+
+    @staticmethod
+    def of(posed: Posed) -> JacobianNorm:
+        """The norm that a question is about."""
+        question = posed.question
+        return JacobianNorm(
+            posed.network, question.rows, question.norm, question.scale, question.output_norm
+        )
+
+    def _norms(self, jacobian: Array) -> Array:
+        """The norms of Jacobians, in the units of the inputs."""
+        if self.scale is not None:
+            jacobian = jacobian * self.scale[:, None]
+        return self.norm.of_jacobians(jacobian, self.output_norm)
 
     @property
     def entries(self) -> int:
@@ -61,9 +77,7 @@ class JacobianNorm:
             part = x[:, start : start + batch]
             values = self.network.node_values(part)
             slopes = slopes_at(self.network, part, values)
-            norms = self.norm.of_jacobians(
-                jacobians(self.network, self.rows, slopes, part.shape[1])
-            )
+            norms = self._norms(jacobians(self.network, self.rows, slopes, part.shape[1]))
             at_kinks = _columns_at_kinks(self.network, values)
             if len(at_kinks):
                 norms[at_kinks] = self._at_kinks(part[:, at_kinks])
@@ -75,7 +89,7 @@ class JacobianNorm:
         slopes, halves = slopes_at_kinks(self.network, self.network.node_values(x))
         middle = jacobians(self.network, self.rows, slopes, x.shape[1])
         spread = jacobian_spreads(self.network, self.rows, slopes, halves, x.shape[1])
-        return self.norm.of_jacobians(middle) - self.norm.of_jacobians(spread)
+        return self._norms(middle) - self._norms(spread)
 
     def uphill(self, x: Array, step: Array, rng: np.random.Generator) -> tuple[Array, Array]:
         """Which way the value grows at every column of x, across the kinks that a step can reach.
@@ -97,7 +111,8 @@ class JacobianNorm:
         near = SlopesNear.of(self.network, point)
         slopes = {i: middle[:, None] for i, middle in near.middle.items()}
         jacobian = jacobians(self.network, self.rows, slopes)[..., 0]
-        value = norm_near(self.network, self.rows, self.norm, near, jacobian)
+        norms = NormsNear(self.norm, self.output_norm or self.norm, self.scale)
+        value = norm_near(self.network, self.rows, norms, near, jacobian)
         return Sample(value, point, near.middle)
 
 
@@ -133,7 +148,7 @@ def sample(posed: Posed, budget: Budget, samples: int) -> Sample | None:
     None if no point was differentiable."""
     network = posed.network
     domain = posed.question.domain
-    goal = JacobianNorm(network, posed.question.rows, posed.question.norm)
+    goal = JacobianNorm.of(posed)
     rng = np.random.default_rng(budget.seed)
     n = network.input_size
     low = np.full(n, -CUBE)

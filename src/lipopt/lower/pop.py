@@ -67,7 +67,7 @@ def alternating(
     rows = np.ones((1, columns))
     if problem.outputs > 1:
         directions = rng.standard_normal((problem.outputs, columns))
-        rows = problem.norm.dual.best_direction(directions)
+        rows = (problem.output_norm or problem.norm).dual.best_direction(directions)
     value = np.full(columns, -1.0)
     for _ in range(SWEEPS):
         gradient = problem.backward(slopes, rows)
@@ -79,7 +79,7 @@ def alternating(
             x.append(slopes[i] * y)
         output = apply(problem.objective, x, problem.outputs)
         if problem.outputs > 1:
-            rows = problem.norm.dual.best_direction(output)
+            rows = (problem.output_norm or problem.norm).dual.best_direction(output)
         new = (rows * output).sum(axis=0)
         improved = (new > value * (1 + IMPROVEMENT)).any()
         value = np.maximum(new, value)
@@ -110,9 +110,11 @@ def pop_value(problem: DerivativeProblem, slopes: Sequence[Array]) -> float:
     """The objective at one choice of slopes (columns of one), lowered by its rounding error.
 
     In a deep network that error may exceed the value; then it is computed again, in decimals."""
-    value = float(problem.norm.of_jacobians(_jacobians(problem, slopes))[0])
+    value = float(problem.norm.of_jacobians(_jacobians(problem, slopes), problem.output_norm)[0])
     sizes = _jacobians(problem.absolute(), [np.abs(s) for s in slopes])
-    absolute = float(problem.norm.of_jacobians(sizes)[0] * np.sqrt(problem.outputs))
+    absolute = float(
+        problem.norm.of_jacobians(sizes, problem.output_norm)[0] * np.sqrt(problem.outputs)
+    )
     roundings = problem.inputs + problem.outputs + 20
     for blocks in problem.all_blocks():
         for matrix in blocks.values():
@@ -122,7 +124,11 @@ def pop_value(problem: DerivativeProblem, slopes: Sequence[Array]) -> float:
     affordable = problem.nonzeros * problem.outputs <= DECIMAL_WORK
     if loses and affordable and np.isfinite(absolute):
         digits = DIGITS + int(np.log10(absolute / value))
-        value = float(problem.norm.of_jacobians(_jacobian_in_decimals(problem, slopes, digits))[0])
+        value = float(
+            problem.norm.of_jacobians(
+                _jacobian_in_decimals(problem, slopes, digits), problem.output_norm
+            )[0]
+        )
         error = 2 * (gamma(roundings) * value + roundings * absolute * 10.0 ** (1 - digits))
     return max(0.0, value - error - problem.slack)
 
@@ -168,7 +174,7 @@ def enumerate_pop(problem: DerivativeProblem) -> float:
     best = None
     value = -1.0
     for slopes in _vertices(problem):
-        norms = problem.norm.of_jacobians(_jacobians(problem, slopes))
+        norms = problem.norm.of_jacobians(_jacobians(problem, slopes), problem.output_norm)
         k = int(norms.argmax())
         if norms[k] > value:
             best = [s[:, [k if s.shape[1] > 1 else 0]] for s in slopes]

@@ -20,6 +20,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
@@ -62,13 +63,34 @@ def _is_linear(network: Network) -> bool:
     return all(activations.KINDS[kind].piecewise_linear for kind in kinds)
 
 
+class NormsNear(NamedTuple):
+    """The norms on inputs and outputs, and how much of each input counts as 1; None for 1."""
+
+    inputs: Norm
+    outputs: Norm
+    scale: Array | None
+
+    def directions(self, jacobian: Array) -> tuple[Array, Array]:
+        """Good directions r of the outputs and t of the inputs; their lengths may be any."""
+        if self.scale is None:
+            return self.inputs.attained_by(jacobian, self.outputs)
+        r, t = self.inputs.attained_by(jacobian * self.scale, self.outputs)
+        return r, t * self.scale
+
+    def lengths_up(self, r: Array, t: Array) -> float:
+        """An upper bound on the product of the norms of both directions."""
+        if self.scale is not None:
+            t = up(np.abs(t) / self.scale, 1)
+        return up_float(self.outputs.dual.length_up(r) * self.inputs.length_up(t), 1)
+
+
 def norm_near(
-    network: Network, rows: sp.csr_array, norm: Norm, slopes: SlopesNear, jacobian: Array
+    network: Network, rows: sp.csr_array, norms: NormsNear, slopes: SlopesNear, jacobian: Array
 ) -> float:
     """A lower bound on the constant; `jacobian`, (outputs, inputs), is that of the middle slopes."""
     if not np.isfinite(jacobian).all():
         return 0.0
-    r, t = norm.attained_by(jacobian)
+    r, t = norms.directions(jacobian)
     sizes = _sizes_of_derivatives(network, slopes, t)
     start = rows.T @ r
     lost = gamma(len(r) + 2) * (abs(rows).T @ np.abs(r)) @ sizes[-1]
@@ -87,7 +109,7 @@ def norm_near(
     g = gradient.get(0, np.zeros(network.input_size))
     lost += gamma(network.input_size + 2) * (np.abs(g) @ np.abs(t)) + network.input_size * TINY
     least = abs(float(g @ t)) - up_float(1.01 * float(lost), 2 * len(network.nodes))
-    lengths = norm.dual.length_up(r) * norm.length_up(t)
+    lengths = norms.lengths_up(r, t)
     if not (least > 0 and np.isfinite(lengths)):
         return 0.0
     return float(np.nextafter(least / lengths, 0.0))

@@ -70,7 +70,8 @@ class Auto:
     def _in_larger_norm(self, task: Task) -> UpperBound | None:
         """What is proved of one output in the next larger norm, if that may be smaller."""
         norm = task.problem.norm.next_larger
-        if norm is None or task.problem.outputs > 1:
+        is_one_output = task.problem.outputs == 1 and task.problem.has_one_norm
+        if norm is None or not is_one_output:
             return None
         other = task.in_norm(norm)
         lower = pop_lower_bound(other.problem, task.budget, task.best)
@@ -147,7 +148,7 @@ def _lp_may_win(task: Task, path_sum: float) -> bool:
 
     That bound is the farther above the best one, the farther the path sum is."""
     problem = task.problem
-    if not problem.norm.is_by_output:
+    if not problem.norm.bounds_each_input or problem.outputs > 1:
         return False
     degree = len(problem.layers) + 1
     terms = count_terms(sources(problem)) / 2  # those of the degree

@@ -28,7 +28,13 @@ def product_bound(problem: DerivativeProblem, is_late: Callable[[], bool] = lamb
     sizes = [1.0]  # bounds on the norms of x, by source
     for layer in problem.layers:
         sizes.append(_grown(of_matrix, layer.blocks, sizes, float(layer.steepest.max())))
-    return _grown(of_matrix, problem.objective, sizes, 1.0)
+    if problem.has_one_norm:
+        return _grown(of_matrix, problem.objective, sizes, 1.0)
+
+    def of_last_matrix(matrix: Matrix) -> float:
+        return problem.norm.of_matrix_up(matrix, problem.output_norm)
+
+    return _grown(of_last_matrix, problem.objective, sizes, 1.0)
 
 
 def _grown(
@@ -65,7 +71,7 @@ def path_sum_bound(problem: DerivativeProblem) -> float:
     """The norm of the matrix of path sums, plus the problem's slack."""
     if problem.is_zero:
         return problem.slack
-    norm = problem.norm.of_bounds_up(path_sum_rows(problem))
+    norm = problem.norm.of_bounds_up(path_sum_rows(problem), problem.output_norm)
     return up_float(norm + problem.slack, 3)
 
 

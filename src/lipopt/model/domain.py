@@ -288,6 +288,11 @@ def check_scale(scale: Any) -> Array:
     return array
 
 
+def flat_scale(scale: Any, size: int) -> Array:
+    """Units of the inputs of a network with `size` of them, flat."""
+    return _flat(check_scale(scale), size, "scale")
+
+
 def _finite(values: Any, what: str) -> Array:
     try:
         array = np.asarray(as_array(values), dtype=np.float64)

@@ -1,6 +1,7 @@
 """The three norms, and everything in which they differ.
 
-The norm on the inputs is also the one on the outputs. With one output that is an absolute value.
+The norm on the inputs is also the one on the outputs, unless another one is asked for. With one output
+that is an absolute value.
 
                         l_inf                     l2                    l1
     directions t        |t_j| <= 1, each          |t|_2 <= 1            +-e_j: one input
@@ -16,12 +17,13 @@ from typing import Literal, TypeAlias
 import numpy as np
 
 from ..errors import LipoptError
-from ..numerics.arrays import Array, Matrix
+from ..numerics.arrays import Array, Matrix, dense
 from ..numerics.rounding import up_float
 from ..numerics.semidefinite import spectral_norm_up
 
 NormName: TypeAlias = Literal["linf", "l2", "l1"]
 SMALLEST = 1e-300  # what is divided by is kept above this
+SIGN_STEPS = 5  # towards a better direction of signs, each of which lets the norm grow
 
 
 class Norm(StrEnum):
@@ -33,7 +35,7 @@ class Norm(StrEnum):
 
     @property
     def is_by_output(self) -> bool:
-        """Whether the constant of several outputs is the largest of their constants."""
+        """Whether, on the outputs, the constant of several is the largest of their constants."""
         return self is Norm.LINF
 
     @property
@@ -75,53 +77,76 @@ class Norm(StrEnum):
         t[best, columns] = np.where(gradient[best, columns] < 0, -1.0, 1.0)
         return t
 
-    def attained_by(self, jacobian: Array) -> tuple[Array, Array]:
+    def attained_by(self, jacobian: Array, output: Norm | None = None) -> tuple[Array, Array]:
         """Directions r of the outputs and t of the inputs where r.J t is the operator norm of J.
 
-        J is (outputs, inputs) and finite. In plain floating point: the lengths of both may be off 1."""
-        size = np.abs(jacobian)
-        if self is Norm.L2:
-            largest = max(float(size.max()), SMALLEST)
-            left, _, right = np.linalg.svd(jacobian / largest, full_matrices=False)
-            return left[:, 0], right[0]
-        r = np.zeros(len(jacobian))
-        t = np.zeros(jacobian.shape[1])
-        if self is Norm.LINF:
-            row = int(size.sum(axis=1).argmax())
+        J is (outputs, inputs) and finite. In plain floating point: the lengths of both may be off 1.
+        From l_inf to l2 they are good ones, not always best."""
+        output = output or self
+        if output is Norm.LINF:
+            row = int(self.dual.of_vectors(jacobian.T).argmax())
+            r = np.zeros(len(jacobian))
             r[row] = 1.0
-            return r, np.where(jacobian[row] < 0, -1.0, 1.0)
-        column = int(size.sum(axis=0).argmax())
-        t[column] = 1.0
-        return np.where(jacobian[:, column] < 0, -1.0, 1.0), t
+            return r, self.best_direction(jacobian[row][:, None])[:, 0]
+        if self is Norm.L1:
+            column = int(output.of_vectors(jacobian).argmax())
+            t = np.zeros(jacobian.shape[1])
+            t[column] = 1.0
+            return output.dual.best_direction(jacobian[:, [column]])[:, 0], t
+        largest = max(float(np.abs(jacobian).max()), SMALLEST)
+        scaled = jacobian / largest
+        if self is Norm.LINF:
+            t = _good_signs(scaled[:, :, None])[:, 0]
+            return Norm.L2.best_direction((scaled @ t)[:, None])[:, 0], t
+        left, _, right = np.linalg.svd(scaled, full_matrices=False)
+        return left[:, 0], right[0]
 
     def length_up(self, vector: Array) -> float:
         """An upper bound on the norm of a vector."""
         return self.of_matrix_up(vector[:, None])
 
-    def of_jacobians(self, jacobian: Array) -> Array:
+    def of_jacobians(self, jacobian: Array, output: Norm | None = None) -> Array:
         """The operator norm of every J in (outputs, inputs, columns), in plain floating point.
 
-        It is not finite where J is not."""
+        It is not finite where J is not. From l_inf to l2 it is a lower bound: |J t| at a t that is
+        good, not always best."""
+        output = output or self
         size = np.abs(jacobian)
-        if self is Norm.LINF:
-            return np.asarray(size.sum(axis=1).max(axis=0))
+        if output is Norm.LINF:
+            return np.asarray(self.dual.of_vectors(size.swapaxes(0, 1)).max(axis=0))
         if self is Norm.L1:
-            return np.asarray(size.sum(axis=0).max(axis=0))
+            return np.asarray(output.of_vectors(size).max(axis=0))
         largest = np.maximum(size.max(axis=(0, 1)), SMALLEST)
         scaled = jacobian / largest
+        if self is Norm.LINF:
+            changes = np.einsum("mnk,nk->mk", scaled, _good_signs(scaled))
+            return np.asarray(Norm.L2.of_vectors(changes) * largest)
         if jacobian.shape[0] == 1:
             return np.asarray(np.sqrt(np.square(scaled[0]).sum(axis=0)) * largest)
         scaled = np.where(np.isfinite(largest), scaled, 0.0)  # the SVD takes finite numbers alone
         lengths = np.linalg.norm(np.moveaxis(scaled, 2, 0), 2, axis=(1, 2))
         return np.asarray(np.where(np.isfinite(largest), lengths * largest, np.nan))
 
-    def of_matrix_up(self, matrix: Matrix) -> float:
+    def of_vectors(self, vectors: Array) -> Array:
+        """The norms of vectors along the first axis, in plain floating point."""
+        size = np.abs(vectors)
+        if self is Norm.LINF:
+            return np.asarray(size.max(axis=0))
+        if self is Norm.L1:
+            return np.asarray(size.sum(axis=0))
+        largest = np.maximum(size.max(axis=0), SMALLEST)
+        return np.asarray(np.sqrt(np.square(size / largest).sum(axis=0)) * largest)
+
+    def of_matrix_up(self, matrix: Matrix, output: Norm | None = None) -> float:
         """An upper bound on the operator norm of a matrix."""
-        if self is Norm.L2:
+        output = output or self
+        if self is output is Norm.L2:
             return spectral_norm_up(matrix)
-        axis = 1 if self is Norm.LINF else 0
-        largest = float(np.max(abs(matrix.astype(np.float64)).sum(axis=axis)))
-        return up_float(largest, matrix.shape[axis]) if largest else 0.0
+        if self is output:
+            axis = 1 if self is Norm.LINF else 0
+            largest = float(np.max(abs(matrix.astype(np.float64)).sum(axis=axis)))
+            return up_float(largest, matrix.shape[axis]) if largest else 0.0
+        return self.of_bounds_up(dense(abs(matrix.astype(np.float64))), output)
 
     def quickly_of_matrix_up(self, matrix: Matrix) -> float:
         """The same where that takes no time: under l2 the root of both other norms' product."""
@@ -130,19 +155,51 @@ class Norm(StrEnum):
         product = Norm.LINF.of_matrix_up(matrix) * Norm.L1.of_matrix_up(matrix)
         return float(up_float(float(np.sqrt(up_float(product, 1))), 1)) if product else 0.0
 
-    def of_bounds_up(self, rows: Array) -> float:
+    def of_bounds_up(self, rows: Array, output: Norm | None = None) -> float:
         """An upper bound on the norm of every matrix whose absolute values `rows` bounds."""
+        output = output or self
+        count = rows.size + 4
+        if output is Norm.LINF and self is not Norm.LINF:
+            return up_float(float(self.dual.of_vectors(rows.T).max()), count)
+        if output is Norm.L2 and self is Norm.LINF:  # all signs agree at best
+            return up_float(float(Norm.L2.of_vectors(rows.sum(axis=1))), 2 * count)
         if self is not Norm.L2:
             return self.of_matrix_up(rows)
         largest = float(rows.max())
         squares = float(np.square(rows / largest).sum())
-        frobenius = up_float(largest * float(np.sqrt(squares)), rows.size + 4)
+        frobenius = up_float(largest * float(np.sqrt(squares)), count)
         product = Norm.LINF.of_matrix_up(rows) * Norm.L1.of_matrix_up(rows)
         return min(frobenius, float(np.sqrt(up_float(product, 1))))
 
     def squared_ratio_to_l2(self, inputs: int, outputs: int) -> int:
         """The square of the factor by which the l2 constant must be multiplied to bound this one."""
         return {Norm.L2: 1, Norm.LINF: inputs, Norm.L1: outputs}[self]
+
+
+def _good_signs(jacobian: Array) -> Array:
+    """t of signs where |J t|_2 is large, (inputs, columns), for J in (outputs, inputs, columns)."""
+    rows = np.abs(jacobian).sum(axis=1).argmax(axis=0)
+    columns = np.arange(jacobian.shape[2])
+    t = np.where(jacobian[rows, :, columns].T < 0, -1.0, 1.0)
+    for _ in range(SIGN_STEPS):
+        outputs = np.einsum("mnk,nk->mk", jacobian, t)
+        t = np.where(np.einsum("mnk,mk->nk", jacobian, outputs) < 0, -1.0, 1.0)
+    return t
+
+
+def find_output_norm(norm: Norm, name: str | None, outputs: int) -> Norm:
+    """The norm on the outputs: that of the inputs, unless another one is asked for."""
+    if name is None:
+        return norm
+    output = find_norm(name)
+    if outputs == 1:
+        raise LipoptError("a norm on the outputs goes with all outputs, not with one or a margin")
+    if output in (norm, Norm.LINF) or (norm, output) == (Norm.LINF, Norm.L2):
+        return output
+    raise LipoptError(
+        f"the norm {norm} on the inputs does not go with {output} on the outputs; on the outputs it can"
+        " be the same, or linf, or with linf on the inputs l2"
+    )
 
 
 def find_norm(name: str) -> Norm:

@@ -7,7 +7,8 @@
 
 With s_a the slopes of the activations at a point, C x is J t for the Jacobian J there. So the
 maximum, over t and over all slopes in their ranges, bounds the Lipschitz constant. One row of C:
-the norm is the absolute value. Several rows: the norm on the outputs is the one on the inputs.
+the norm is the absolute value. Several rows: the norm on the outputs is the one on the inputs, or
+another. Inputs in units of their own are a first layer with slope 1: x = scale t.
 
 A is stored in blocks, one per pair of connected layers; source 0 is t, source i is the z of
 layers[i - 1].
@@ -68,9 +69,15 @@ class DerivativeProblem:
     layers: tuple[Layer, ...]
     objective: Blocks  # C, by source; never empty
     slack: float = 0.0  # to be added to a bound: the coefficients themselves were rounded
+    output_norm: Norm | None = None  # on several rows of C; None for the same norm
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "norm", Norm(self.norm))
+
+    @property
+    def has_one_norm(self) -> bool:
+        """Whether the norm on the outputs is that on the inputs."""
+        return self.output_norm in (None, self.norm)
 
     @property
     def outputs(self) -> int:
@@ -151,13 +158,24 @@ def apply(blocks: Blocks, x: Sequence[Array], size: int) -> Array:
 
 
 def derivative_problem(
-    network: Network, ranges: Mapping[int, tuple[Array, Array]], norm: Norm, outputs: sp.csr_array
+    network: Network,
+    ranges: Mapping[int, tuple[Array, Array]],
+    norm: Norm,
+    outputs: sp.csr_array,
+    scale: Array | None = None,
+    output_norm: Norm | None = None,
 ) -> DerivativeProblem:
     """The derivative problem of a network as it stands: weights are not touched.
 
-    Affine nodes are neurons with slope 1, unless an activation takes them over."""
+    Affine nodes are neurons with slope 1, unless an activation takes them over. So are inputs in
+    units of their own, whose scale is not 1."""
     source_of = {0: 0}
     layers: list[Layer] = []
+    if scale is not None:
+        ones = np.ones(len(scale))
+        units = {0: sp.csr_array(sp.diags_array(scale))}
+        layers.append(Layer(units, ones, ones, 0, np.arange(len(scale))))
+        source_of[0] = 1
     for i, node in enumerate(network.nodes):
         if isinstance(node, Input) or _is_taken_over(network, i):
             continue
@@ -171,7 +189,9 @@ def derivative_problem(
         layers.append(Layer(blocks, lower, upper, i, np.arange(node.size)))
         source_of[i] = len(layers)
     objective = {source_of[len(network.nodes) - 1]: outputs}
-    return DerivativeProblem(norm, network.input_size, tuple(layers), objective)
+    return DerivativeProblem(
+        norm, network.input_size, tuple(layers), objective, output_norm=output_norm
+    )
 
 
 def _is_taken_over(network: Network, i: int) -> bool:

@@ -7,17 +7,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import scipy.sparse as sp
 
 from ..errors import LipoptError
 from ..model import activations
-from ..model.domain import Domain
+from ..model.domain import Domain, flat_scale
 from ..model.merging import Merged, merged
 from ..model.network import Activation, Network
-from ..model.norms import Norm, find_norm
+from ..model.norms import Norm, find_norm, find_output_norm
 from ..model.round_ball import RoundBall
 from ..numerics.arrays import Array
 from .derivative import DerivativeProblem, derivative_problem
@@ -33,6 +33,8 @@ class Question:
     norm: Norm
     rows: sp.csr_array  # the functions of the outputs whose constant it is, one per row
     domain: Domain = None  # None for the whole space
+    scale: Array | None = None  # how much of each input counts as 1; None for 1
+    output_norm: Norm | None = None  # on several rows; None for the same norm
 
     @staticmethod
     def about(
@@ -42,9 +44,20 @@ class Question:
         output: int | Literal["all"] = 0,
         margin: tuple[int, int] | None = None,
         domain: Domain = None,
+        scale: Any = None,
+        output_norm: str | None = None,
     ) -> Question:
         """The constant of one output, of all, or of the difference of two."""
-        return Question(find_norm(norm), output_matrix(network, output, margin), domain)
+        found = find_norm(norm)
+        rows = output_matrix(network, output, margin)
+        units = None if scale is None else flat_scale(scale, network.input_size)
+        on_outputs = find_output_norm(found, output_norm, rows.shape[0])
+        return Question(found, rows, domain, units, on_outputs)
+
+    @property
+    def is_by_output(self) -> bool:
+        """Whether the constant of several rows is the largest of their constants."""
+        return (self.output_norm or self.norm).is_by_output
 
 
 @dataclass(frozen=True, eq=False)
@@ -82,7 +95,7 @@ class Posed:
         """The raw and the presolved problems whose bounds make the answer: the largest counts.
 
         There is one for each output where the norm is a maximum over outputs, otherwise one."""
-        if self.question.norm.is_by_output and self.raw.outputs > 1:
+        if self.question.is_by_output and self.raw.outputs > 1:
             return self.rows
         return [(self.raw, self.problem)]
 
@@ -123,9 +136,22 @@ def pose(
         ends = question.domain.bounds(size)
         ball = question.domain.ball(size)
         intervals = preactivation_intervals(network, *ends, ball, progress, is_late)
-    ranges = slope_ranges(network, intervals)
-    raw = derivative_problem(network, ranges, question.norm, question.rows)
+    raw = raw_problem(network, question, intervals)
     return Posed(smaller, question, intervals, raw, presolve(raw))
+
+
+def raw_problem(
+    network: Network, question: Question, intervals: list[Interval] | None
+) -> DerivativeProblem:
+    """The derivative problem as the network stands, with the slopes that these intervals allow."""
+    return derivative_problem(
+        network,
+        slope_ranges(network, intervals),
+        question.norm,
+        question.rows,
+        question.scale,
+        question.output_norm,
+    )
 
 
 def slope_ranges(

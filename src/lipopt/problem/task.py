@@ -102,8 +102,8 @@ class Task:
 
     def in_norm(self, norm: Norm) -> Task:
         """The same problem in another norm, of which nothing is known."""
-        raw = replace(self.raw, norm=norm)
-        problem = replace(self.problem, norm=norm)
+        raw = replace(self.raw, norm=norm, output_norm=norm)
+        problem = replace(self.problem, norm=norm, output_norm=norm)
         return replace(self, raw=raw, problem=problem, pop_lower=0.0, memory=None)
 
 

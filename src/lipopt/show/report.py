@@ -89,6 +89,8 @@ def report(
     *,
     input_shape: Sequence[int] | None = None,
     norm: NormName = "linf",
+    output_norm: NormName | None = None,
+    scale: Any = None,
     output: int | Literal["all"] = 0,
     margin: tuple[int, int] | None = None,
     label: int | None = None,
@@ -111,6 +113,8 @@ def report(
         network: a Network, or anything that `load` reads.
         input_shape: the shape of one input of a torch module, without the batch dimension.
         norm: the norm on the inputs, "linf", "l2" or "l1".
+        output_norm: not for reports, which refuse it.
+        scale: not for reports, which refuse it.
         output: the number of an output, from 0, or "all".
         margin: two outputs (i, j), to bound output i minus output j.
         label: the class at the center of a ball: the page then says up to which radius it is proved. Unless an output or a
@@ -145,6 +149,8 @@ def report(
     with progress_as_asked(progress) as show:
         network = load(network, input_shape=input_shape)
         one_box_only("a report", domain)
+        if output_norm is not None or scale is not None or _has_units(domain):
+            raise LipoptError("a report has one norm, and no units: use bound() with these")
         label = as_index(label)
         if label is not None:
             others = _other_classes(network, domain, label)
@@ -227,6 +233,11 @@ def _answer(
         "date": datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
         "version": version("lipopt"),
     }
+
+
+def _has_units(domain: Domain) -> bool:
+    """Whether the domain is a ball with units of its own."""
+    return isinstance(domain, Ball) and domain.scale is not None
 
 
 def _other_classes(network: Network, domain: Domain, label: int) -> list[int]:

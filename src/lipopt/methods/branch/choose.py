@@ -55,7 +55,8 @@ def _scores(reduced: Reduced, examined: Examined) -> Array:
     scores = np.zeros(reduced.neurons)
     for k, group in enumerate(reduced.groups):
         before = slice(inputs, inputs + group.start)
-        own = size[group, :inputs].sum(axis=1) + size[group, before] @ derivative[: group.start]
+        own = reduced.in_units(size[group, :inputs]).sum(axis=1)
+        own += size[group, before] @ derivative[: group.start]
         derivative[group] = steepest[group] * own
         scores[group] = width[group] * examined.reach[group] * own * DISCOUNT**k
     return scores

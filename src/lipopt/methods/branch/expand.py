@@ -9,7 +9,6 @@ from dataclasses import dataclass, replace
 from ...cells.cell import Cell
 from ...cells.examine import Effort, Examined, examine
 from ...cells.reduced import Reduced
-from ...model.norms import Norm
 from ...numerics.arrays import Array
 from ...problem.derivative import DerivativeProblem
 from ...problem.proofs import Branching, Cuts, Relaxed, Split
@@ -54,7 +53,6 @@ class Expander:
     """The network that all cells are cells of."""
 
     reduced: Reduced
-    norm: Norm
     root: Cell
     deadline: float | None  # on the clock of time.monotonic
 
@@ -83,7 +81,7 @@ class Expander:
         if cell.is_refined:
             is_small = int(cell.is_open.sum()) <= MAX_NEURONS
             effort = Effort.PROGRAMS if is_small else Effort.ASCENT
-        return examine(self.reduced, cell, self.norm, effort, self.deadline)
+        return examine(self.reduced, cell, effort, self.deadline)
 
     def _relaxed(self, examined: Sequence[Examined], target: float) -> list[Relaxed | None]:
         """The bounds of the SDP for those cells where it may help, all in one go."""

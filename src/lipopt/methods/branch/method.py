@@ -43,12 +43,12 @@ class Branch:
             raise LipoptError("branch and bound needs a network, not a problem alone")
         reduced = reduce(posed)
         cell = with_points(reduced, whole_domain(reduced, posed.intervals, posed.ball), task)
-        expander = Expander(reduced, posed.question.norm, cell, task.budget.deadline)
+        expander = Expander(reduced, cell, task.budget.deadline)
         lower = 0.0 if task.best is None else task.best.value
         (first,) = expander.examine([cell], lower * (1 + self._gap(task)))
         tree = first.branching()
         search = Search(
-            goal=JacobianNorm(posed.network, posed.question.rows, posed.question.norm),
+            goal=JacobianNorm.of(posed),
             gap=self._gap(task),
             budget=task.budget,
             best=task.best,
@@ -91,7 +91,7 @@ def region_walk(expander: Expander) -> RegionWalk | None:
     inputs = expander.root.inputs
     if reduced.has_smooth_neurons or not inputs.is_bounded:
         return None
-    return RegionWalk(reduced, expander.norm, inputs, expander.deadline)
+    return RegionWalk(reduced, inputs, expander.deadline)
 
 
 def with_points(reduced: Reduced, cell: Cell, task: Task) -> Cell:

@@ -35,7 +35,7 @@ class LipSDP:
 
     def __call__(self, task: Task) -> UpperBound:
         problem = task.problem
-        under_l2 = replace(task, problem=replace(problem, norm=Norm.L2))
+        under_l2 = replace(task, problem=replace(problem, norm=Norm.L2, output_norm=Norm.L2))
         found = SDP(gap=self.gap, device=self.device)(under_l2)
         if problem.norm is Norm.L2:
             return found

@@ -199,6 +199,6 @@ def _report(task: Task, found: Found) -> UpperBound:
 
 def _linear_bound(problem: DerivativeProblem) -> UpperBound:
     """The bound where no hidden neuron is left: the norm of a matrix."""
-    total = problem.norm.of_matrix_up(problem.objective[0]) + problem.slack
+    total = problem.norm.of_matrix_up(problem.objective[0], problem.output_norm) + problem.slack
     value = up_float(total, 1) if total else 0.0
     return UpperBound(value, proof=MatrixNorm(value))
