@@ -12,6 +12,8 @@ if TYPE_CHECKING:
     from .batch.rows import Rows as Rows
     from .batch.run import local_bounds as local_bounds
     from .errors import LipoptError as LipoptError
+    from .jacobians import Jacobian as Jacobian
+    from .jacobians import jacobian as jacobian
     from .methods.lp.method import LiPopt as LiPopt
     from .methods.sdp.method import SDP as SDP
     from .model.compose import compose as compose
@@ -37,6 +39,8 @@ _HOME = {
     "certified_radius": "batch.radius",
     "local_bounds": "batch.run",
     "LipoptError": "errors",
+    "Jacobian": "jacobians",
+    "jacobian": "jacobians",
     "LiPopt": "methods.lp.method",
     "SDP": "methods.sdp.method",
     "compose": "model.compose",

@@ -25,6 +25,7 @@ import typer
 
 from ..errors import LipoptError
 from ..names import printable
+from .jacobian import jacobian
 from .local import local
 from .options import Run
 from .single import bound, check, compare, demo, info, lower, report
@@ -60,7 +61,8 @@ def _until_nobody_reads(run: Run) -> Run:
     return call
 
 
-for run in (info, bound, lower, compare, check, report, local, demo):  # in the order of the help
+# In the order of the help.
+for run in (info, bound, lower, compare, check, jacobian, report, local, demo):
     app.command(help=_help(run.__doc__ or ""))(_until_nobody_reads(run))
 
 

@@ -1,7 +1,7 @@
 """The options that commands share, and how they become arguments.
 
 Options that belong together are the fields of a dataclass: `Reading` says which network is meant,
-`Question` which constant. A command takes such groups as arguments (`command`).
+`Where` which domain, `Question` which constant. A command takes such groups as arguments (`command`).
 """
 
 from __future__ import annotations
@@ -225,38 +225,16 @@ class Reading:
 
 
 @dataclass(frozen=True)
-class Question:
-    """The options that say which constant is asked for."""
+class Where:
+    """The options that say over which domain, and in which units."""
 
-    norm: NormOption = NormName.linf
-    output_norm: OutputNormOption = None
     scale: ScaleOption = None
-    entry: EntryOption = None
-    margin: MarginOption = None
-    all_outputs: AllOption = False
     center: CenterOption = None
     radius: RadiusOption = None
     ball_norm: BallNormOption = NormName.linf
     clip: ClipOption = None
     box: BoxOption = None
     vnnlib: VnnlibOption = None
-
-    def options(self) -> dict[str, Any]:
-        """As keyword arguments of the functions of `lipopt`."""
-        if (self.margin is not None) + (self.entry is not None) + self.all_outputs > 1:
-            raise LipoptError(
-                "ask for one output (-k), for a margin or for all outputs, not for two of them"
-            )
-        margin = None if self.margin is None else pair(self.margin, "--margin", int)
-        output: Any = "all" if self.all_outputs else self.entry or 0
-        return {
-            "norm": self.norm.value,
-            "output_norm": None if self.output_norm is None else self.output_norm.value,
-            "scale": self.units(),
-            "output": output,
-            "margin": margin,
-            "domain": self.domain(),
-        }
 
     def units(self) -> Array | None:
         """How much of each input counts as 1; None for 1."""
@@ -293,6 +271,34 @@ class Question:
             raise LipoptError("--clip goes with --center and --radius")
         if self.ball_norm is not NormName.linf:
             raise LipoptError("--ball-norm goes with --center and --radius")
+
+
+@dataclass(frozen=True)
+class Question(Where):
+    """The options that say which constant is asked for."""
+
+    norm: NormOption = NormName.linf
+    output_norm: OutputNormOption = None
+    entry: EntryOption = None
+    margin: MarginOption = None
+    all_outputs: AllOption = False
+
+    def options(self) -> dict[str, Any]:
+        """As keyword arguments of the functions of `lipopt`."""
+        if (self.margin is not None) + (self.entry is not None) + self.all_outputs > 1:
+            raise LipoptError(
+                "ask for one output (-k), for a margin or for all outputs, not for two of them"
+            )
+        margin = None if self.margin is None else pair(self.margin, "--margin", int)
+        output: Any = "all" if self.all_outputs else self.entry or 0
+        return {
+            "norm": self.norm.value,
+            "output_norm": None if self.output_norm is None else self.output_norm.value,
+            "scale": self.units(),
+            "output": output,
+            "margin": margin,
+            "domain": self.domain(),
+        }
 
 
 def command(*groups: type) -> Callable[[Run], Run]:

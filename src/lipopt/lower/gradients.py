@@ -223,6 +223,30 @@ def sample_rows(
     return found
 
 
+def sample_jacobians(posed: Posed, samples: int, seed: int) -> Array:
+    """Jacobians at random points where no neuron is at a kink, (outputs, inputs, points).
+
+    They are in the units of the inputs."""
+    network = posed.network
+    question = posed.question
+    n = network.input_size
+    low = np.full(n, -CUBE)
+    high = np.full(n, CUBE)
+    if question.domain is not None:
+        low, high = question.domain.bounds(n)
+    x = _points(np.random.default_rng(seed), low, high, question.domain, samples)
+    found = [np.zeros((question.rows.shape[0], n, 0))]
+    batch = max(1, BATCH_ENTRIES // JacobianNorm.of(posed).entries)
+    for start in range(0, samples, batch):
+        part = x[:, start : start + batch]
+        values = network.node_values(part)
+        slopes = slopes_at(network, part, values)
+        fine = np.delete(np.arange(part.shape[1]), _columns_at_kinks(network, values))
+        found.append(jacobians(network, question.rows, slopes, part.shape[1])[:, :, fine])
+    seen = np.concatenate(found, axis=2)
+    return seen if question.scale is None else seen * question.scale[:, None]
+
+
 def _points(rng: np.random.Generator, low: Array, high: Array, domain: Domain, count: int) -> Array:
     """Uniform points in a box; those outside of a ball are moved to its boundary.
 

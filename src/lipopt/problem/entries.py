@@ -1,0 +1,113 @@
+"""An interval for every entry of the Jacobian: interval arithmetic on a derivative problem.
+
+Backward, the coefficients of all variables in every row of C have intervals; forward, the derivatives
+of all variables in every input have. Each entry is enclosed by both, and neither is always better.
+An interval of coefficients times the range of a slope is one again; the products with the next matrix
+are those of its middle and its half width. What is rounded is bounded by sums over all paths.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from ..numerics.arrays import Array, Matrix, dense, transposed
+from ..numerics.rounding import TINY, gamma
+from .derivative import Blocks, DerivativeProblem, Layer
+
+MAX_WORK = 2e10  # multiplications of a forward pass, which is not needed: about some seconds
+
+
+class Entries(NamedTuple):
+    """lower <= J <= upper, (outputs, inputs)."""
+
+    lower: Array
+    upper: Array
+
+
+class _Spread(NamedTuple):
+    """Numbers between middle - half and middle + half; and their largest sums over all paths."""
+
+    middle: Array
+    half: Array
+    size: Array
+
+    @staticmethod
+    def zero(shape: tuple[int, int]) -> _Spread:
+        return _Spread(np.zeros(shape), np.zeros(shape), np.zeros(shape))
+
+    @staticmethod
+    def exactly(values: Array) -> _Spread:
+        return _Spread(values, np.zeros(values.shape), np.abs(values))
+
+    def __add__(self, other: _Spread) -> _Spread:  # type: ignore[override]
+        return _Spread(self.middle + other.middle, self.half + other.half, self.size + other.size)
+
+    def times(self, matrix: Matrix) -> _Spread:
+        """matrix @ these numbers."""
+        return _Spread(matrix @ self.middle, abs(matrix) @ self.half, abs(matrix) @ self.size)
+
+    def with_slopes(self, layer: Layer) -> _Spread:
+        """These numbers, one row a neuron, times any slopes in the ranges of a layer."""
+        low = self.middle - self.half
+        high = self.middle + self.half
+        lower = layer.lower[:, None]
+        upper = layer.upper[:, None]
+        corners = np.array([low * lower, low * upper, high * lower, high * upper])
+        least = corners.min(axis=0)
+        most = corners.max(axis=0)
+        steepest = layer.steepest[:, None]
+        return _Spread((least + most) / 2, (most - least) / 2, steepest * self.size)
+
+
+def entry_intervals(problem: DerivativeProblem) -> Entries:
+    """Intervals for all entries of the Jacobian, rounded outward."""
+    found = _enclosed(problem, _backward(problem))
+    if problem.inputs * problem.nonzeros > MAX_WORK:
+        return found
+    other = _enclosed(problem, _forward(problem))
+    lower = np.maximum(found.lower, other.lower)
+    upper = np.minimum(found.upper, other.upper)
+    return Entries(np.minimum(lower, upper), np.maximum(lower, upper))
+
+
+def _backward(problem: DerivativeProblem) -> _Spread:
+    """From the rows of C to the inputs."""
+    shapes = [(n, problem.outputs) for n in problem.sizes]
+    coefficients = [_Spread.zero(shape) for shape in shapes]
+    for source, matrix in problem.objective.items():
+        coefficients[source] += _Spread.exactly(dense(matrix).T.astype(np.float64))
+    for i in range(len(problem.layers), 0, -1):
+        layer = problem.layers[i - 1]
+        through = coefficients[i].with_slopes(layer)
+        for source, matrix in layer.blocks.items():
+            coefficients[source] += through.times(transposed(matrix))
+    middle, half, size = coefficients[0]
+    return _Spread(middle.T, half.T, size.T)
+
+
+def _forward(problem: DerivativeProblem) -> _Spread:
+    """From the inputs to the rows of C."""
+    x = [_Spread.exactly(np.eye(problem.inputs))]
+    for layer in problem.layers:
+        x.append(_sum(layer.blocks, x, layer.size).with_slopes(layer))
+    return _sum(problem.objective, x, problem.outputs)
+
+
+def _sum(blocks: Blocks, x: list[_Spread], rows: int) -> _Spread:
+    total = _Spread.zero((rows, x[0].middle.shape[1]))
+    for source, matrix in blocks.items():
+        total += x[source].times(matrix)
+    return total
+
+
+def _enclosed(problem: DerivativeProblem, found: _Spread) -> Entries:
+    """The ends, with all that rounding can have changed: a few operations a term, along any path."""
+    roundings = 16
+    for blocks in problem.all_blocks():
+        roundings += 8
+        for matrix in blocks.values():
+            roundings += max(matrix.shape) + 2
+    error = 1.01 * gamma(roundings) * found.size + roundings * TINY + 1.01 * problem.slack
+    return Entries(found.middle - found.half - error, found.middle + found.half + error)
