@@ -63,9 +63,9 @@ def bound(
     """A proved upper bound on the Lipschitz constant, with lower bounds beside it.
 
     The constant is that of one output, of the difference of two (`margin`), or of all outputs
-    together (`output="all"`). Over Boxes, it is the largest of
-    the constants on each box. All numbers of a result are floats and carry no gradient; to train
-    with a constant, use `lipopt.training.Penalty` (docs/training.md).
+    together (`output="all"`). Over Boxes, it is the largest of the constants on each box. All
+    numbers of a result are floats and carry no gradient; to train with a constant, use
+    `lipopt.training.Penalty` (docs/training.md).
 
     Args:
         network: a Network, or anything that `load` reads.

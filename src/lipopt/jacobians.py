@@ -156,7 +156,7 @@ def jacobian(
     question = Question.about(network, output="all", domain=domain, scale=scale)
     with arithmetic(network.widest):
         posed = refine(pose(network, question), Budget(seed=seed))
-        found = entry_intervals(posed.problem)
+        found = entry_intervals(posed.problem, posed.raw)
         if not (np.isfinite(found.lower).all() and np.isfinite(found.upper).all()):
             raise LipoptError("the entries of the Jacobian overflow; rescale the network")
         seen = sample_jacobians(posed, samples, seed)

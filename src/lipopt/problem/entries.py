@@ -61,15 +61,32 @@ class _Spread(NamedTuple):
         return _Spread((least + most) / 2, (most - least) / 2, steepest * self.size)
 
 
-def entry_intervals(problem: DerivativeProblem) -> Entries:
-    """Intervals for all entries of the Jacobian, rounded outward."""
+def entry_intervals(problem: DerivativeProblem, raw: DerivativeProblem) -> Entries:
+    """Intervals for all entries of the Jacobian, rounded outward.
+
+    Those without a path in the problem before presolve are exactly 0."""
     found = _enclosed(problem, _backward(problem))
-    if problem.inputs * problem.nonzeros > MAX_WORK:
-        return found
-    other = _enclosed(problem, _forward(problem))
-    lower = np.maximum(found.lower, other.lower)
-    upper = np.minimum(found.upper, other.upper)
-    return Entries(np.minimum(lower, upper), np.maximum(lower, upper))
+    if problem.inputs * problem.nonzeros <= MAX_WORK:
+        other = _enclosed(problem, _forward(problem))
+        lower = np.maximum(found.lower, other.lower)
+        upper = np.minimum(found.upper, other.upper)
+        found = Entries(np.minimum(lower, upper), np.maximum(lower, upper))
+    has_path = _paths(raw)
+    return Entries(np.where(has_path, found.lower, 0.0), np.where(has_path, found.upper, 0.0))
+
+
+def _paths(problem: DerivativeProblem) -> Array:
+    """Whether a path leads from an input to a row of C, (outputs, inputs)."""
+    reached = [np.zeros((n, problem.outputs), bool) for n in problem.sizes]
+    for source, matrix in problem.objective.items():
+        reached[source] |= dense(matrix).T != 0
+    for i in range(len(problem.layers), 0, -1):
+        layer = problem.layers[i - 1]
+        through = reached[i] & (layer.steepest > 0)[:, None]
+        for source, matrix in layer.blocks.items():
+            pattern = (transposed(matrix) != 0).astype(np.float64)
+            reached[source] |= pattern @ through > 0
+    return reached[0].T
 
 
 def _backward(problem: DerivativeProblem) -> _Spread:
