@@ -189,7 +189,7 @@ def test_shapes_of_one_input() -> None:
 
 def test_public_names() -> None:
     names = (
-        "Ball Box Boxes Comparison LiPopt LipoptError LowerBound Network Report Result Row Rows SDP bound"
+        "Ball Box Boxes Comparison LiPopt LipoptError LowerBound Network Report Result Row Rows SDP bound Jacobian jacobian"
         " certified_radius compare load local_bounds lower_bound read_vnnlib report compose"
     )
     assert sorted(lipopt.__all__) == sorted(names.split())

@@ -100,13 +100,14 @@ def _candidates(network: Network) -> dict[int, list[Array]]:
     """By activation node, sets of neurons whose inputs look like multiples of each other."""
     random = np.random.default_rng(0)
     points = random.standard_normal((network.input_size, len(POINT_SCALES))) * POINT_SCALES
-    values = network.node_values(points)
     found = {}
-    for i, node in enumerate(network.nodes):
-        if isinstance(node, Activation) and isinstance(network.nodes[node.source], Affine):
-            groups = _parallel_rows(values[node.source])
-            if groups:
-                found[i] = groups
+    with np.errstate(all="ignore"):  # where a function is not defined, values are not finite
+        values = network.node_values(points)
+        for i, node in enumerate(network.nodes):
+            if isinstance(node, Activation) and isinstance(network.nodes[node.source], Affine):
+                groups = _parallel_rows(values[node.source])
+                if groups:
+                    found[i] = groups
     return found
 
 
