@@ -149,8 +149,10 @@ def report(
     with progress_as_asked(progress) as show:
         network = load(network, input_shape=input_shape)
         one_box_only("a report", domain)
-        if output_norm is not None or scale is not None or _has_units(domain):
-            raise LipoptError("a report has one norm, and no units: use bound() with these")
+        if output_norm is not None or scale is not None:
+            raise LipoptError(
+                "a report has one norm, and no units but those of a ball: use bound() with these"
+            )
         label = as_index(label)
         if label is not None:
             others = _other_classes(network, domain, label)
@@ -233,11 +235,6 @@ def _answer(
         "date": datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
         "version": version("lipopt"),
     }
-
-
-def _has_units(domain: Domain) -> bool:
-    """Whether the domain is a ball with units of its own."""
-    return isinstance(domain, Ball) and domain.scale is not None
 
 
 def _other_classes(network: Network, domain: Domain, label: int) -> list[int]:
