@@ -34,11 +34,17 @@ def test_late_intervals_hold(question: Question, seed: int) -> None:
 @settings(max_examples=20)
 @given(questions())
 def test_a_late_product_of_norms_is_no_smaller(question: Question) -> None:
-    asked = Asked.about(question.network, norm=question.norm, output=question.output)
+    asked = Asked.about(
+        question.network, norm=question.norm, output=question.output, domain=question.domain
+    )
     raw = pose(question.network, asked).raw
     late = product_bound(raw, lambda: True)
     assert late >= product_bound(raw) * (1 - 1e-12)
     low = lipopt.lower_bound(
-        question.network, norm=question.norm, output=question.output, samples=20
+        question.network,
+        norm=question.norm,
+        output=question.output,
+        domain=question.domain,
+        samples=20,
     )
     assert late >= low.lower
