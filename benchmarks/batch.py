@@ -12,7 +12,7 @@ import itertools
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
@@ -22,7 +22,6 @@ from lipopt.batch.rows import Ask, Point, Row
 from lipopt.batch.run import METHOD, local_bounds
 from lipopt.examples import digits, example
 from lipopt.methods.baselines import PathSum
-from lipopt.methods.sdp.method import SDP
 from lipopt.model.domain import Ball
 from lipopt.numerics.blas import one_blas_thread
 from lipopt.problem.question import Question, pose
@@ -43,7 +42,7 @@ def solve(
 
 
 def sharing() -> None:
-    """The pruned MNIST network: ten outputs of three digits at once or one at a time; the margins of twenty digits to certify."""
+    """The pruned MNIST network: ten outputs of three digits at once or one at a time."""
     network, (images, labels) = example("pruned"), digits()
     points = images[:3], labels[:3]
     for radius in (0.01, 0.05):
@@ -54,45 +53,6 @@ def sharing() -> None:
             print(
                 f"radius {radius}, {name}: shared {together:.3f} s a problem, alone {alone:.3f}, ratio {alone / together:.2f}"
             )
-    points, radii = (images, labels), (0.005, 0.01, 0.02)
-    shared = Ask(radii, Counting(gap=METHOD.gap), margins="all", clip=(0.0, 1.0), certify=True)
-    one_by_one = [
-        replace(shared, radii=(radius,), method=Alone(gap=METHOD.gap)) for radius in radii
-    ]
-    ways = {
-        "all constants": [replace(shared, certify=False)],
-        "to certify, one by one": one_by_one,
-        "to certify, shared": [shared],
-    }
-    for name, asks in ways.items():
-        Counting.searches = 0
-        seconds, rows = solve(network, asks, *points)
-        certified = sum(bool(row.certified) for row in rows)
-        print(
-            f"{name}: {seconds:.4f} s a margin, {Counting.searches} searches for {len(rows)} margins, {certified} certified",
-            flush=True,
-        )
-
-
-class Counting(SDP):
-    """The SDP, which counts its searches."""
-
-    searches: ClassVar[int] = 0
-
-    def together(self, tasks: Sequence[Task]) -> list[UpperBound]:
-        Counting.searches += len(tasks)
-        return super().together(tasks)
-
-    def every_row(self, task: Task, weights: np.ndarray) -> list[UpperBound] | None:
-        Counting.searches += 1
-        return super().every_row(task, weights)
-
-
-class Alone(Counting):
-    """Without multipliers for all rows."""
-
-    def every_row(self, task: Task, weights: np.ndarray) -> None:
-        return None
 
 
 def random_network(width: int, depth: int) -> lipopt.Network:

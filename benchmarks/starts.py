@@ -2,7 +2,7 @@
 
     python benchmarks/starts.py
 
-The pruned MNIST network: certified radii of five digits, and nine margins of them in balls of three radii.
+The pruned MNIST network: nine margins of five digits in balls of three radii.
 """
 
 from __future__ import annotations
@@ -17,10 +17,8 @@ import numpy as np
 import scipy.sparse as sp
 
 import lipopt.batch.answers
-import lipopt.batch.radius
 from lipopt.batch.answers import answers
 from lipopt.batch.balls import Memories, new_memories
-from lipopt.batch.radius import certified_radius
 from lipopt.batch.rows import Ask, Point, Target
 from lipopt.batch.run import METHOD
 from lipopt.examples import digits, example
@@ -39,13 +37,13 @@ from lipopt.problem.task import Memory, Task
 RANK, GAP = 16, 1e-3
 
 
-def no_memory(targets: Sequence[Target]) -> dict[Target | None, None]:
-    return {target: None for target in [*targets, None]}
+def no_memory(targets: Sequence[Target]) -> dict[Target, None]:
+    return {target: None for target in targets}
 
 
 def one_memory(targets: Sequence[Target]) -> Memories:
     memory = Memory()
-    return {target: memory for target in [*targets, None]}
+    return {target: memory for target in targets}
 
 
 def counted(counts: Counter[str], name: str) -> Callable[..., Any]:
@@ -63,11 +61,6 @@ def vectors() -> None:
     points = [Point(k, images[k], int(labels[k])) for k in range(5)]
     ask = Ask((0.01, 0.015, 0.02), METHOD, margins="all", clip=(0.0, 1.0))
     jobs: dict[str, Callable[[], object]] = {
-        "certified radii": lambda: [
-            certified_radius(network, x, label, clip=(0, 1), method=METHOD)
-            for _, x, label in points
-            if label is not None
-        ],
         "three radii": lambda: answers(network, ask, points),
     }
     starts = {
@@ -80,8 +73,7 @@ def vectors() -> None:
         setattr(VectorNetwork, name, counted(counts, name))
     for job, run in jobs.items():
         for name, memories in starts.items():
-            for module in (lipopt.batch.answers, lipopt.batch.radius):
-                setattr(module, "new_memories", memories)  # noqa: B010
+            setattr(lipopt.batch.answers, "new_memories", memories)  # noqa: B010
             counts.clear()
             start = time.process_time()
             run()

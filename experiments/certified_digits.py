@@ -10,7 +10,6 @@ from collections.abc import Sequence
 
 import matplotlib.pyplot as plt
 import numpy as np
-from benchmarks.attack import surviving
 
 import lipopt
 from lipopt.examples import digits, example
@@ -22,7 +21,7 @@ NETWORK = "dense"
 CLIP = (0.0, 1.0)  # pixels
 SMALLEST_DRAWN = 2e-5  # radius
 LARGEST_DRAWN = 0.2
-HALVINGS = 12  # of the interval in which the attack's radius is searched
+CELLS = 80  # of branch and bound, for all radii of a digit
 CURVES = {
     "textbook": ("proved by the product of the layers' norms", GRAY),
     "certified": ("proved by lipopt", BLUE),
@@ -43,11 +42,13 @@ def _radii(cell: Cell) -> Cell:
     network = example(NETWORK)
     image = images[cell["digit"]]
     label = int(labels[cell["digit"]])
-    certified = lipopt.certified_radius(network, image, label, clip=CLIP)
+    (found,) = lipopt.certify(
+        network, image[None], labels=[label], certified_radius=True, clip=CLIP, cells=CELLS
+    )
     return {
         "textbook": _textbook(network, image, label),
-        "certified": certified,
-        "attacked": _attacked(network, image, label, certified),
+        "certified": found.radius,
+        "attacked": LARGEST_DRAWN if found.broken_radius is None else found.broken_radius,
     }
 
 
@@ -60,19 +61,6 @@ def _textbook(network: lipopt.Network, image: np.ndarray, label: int) -> float:
             product = lipopt.bound(network, margin=(label, other), method="product", samples=1)
             radii.append((values[label] - values[other]) / product.upper)
     return min(radii)
-
-
-def _attacked(network: lipopt.Network, image: np.ndarray, label: int, certified: float) -> float:
-    """The smallest radius found at which an attack changes the class, or the largest that is drawn."""
-    kept = certified
-    broken = LARGEST_DRAWN
-    for _ in range(HALVINGS):
-        middle = (kept + broken) / 2
-        if surviving(network, image[None], np.array([label]), middle, CLIP).all():
-            kept = middle
-        else:
-            broken = middle
-    return broken
 
 
 def _draw(setup: Setup, rows: Sequence[Row]) -> None:

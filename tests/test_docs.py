@@ -35,7 +35,17 @@ USER_FILES = {"npy", "npz", "onnx", "gz", "cert", "safetensors"}
 
 # Public names whose docstrings explain every argument and have an example.
 DOCUMENTED = ["Ball", "Box", "Boxes", "LiPopt", "LowerBound", "Network", "Result", "SDP"]
-DOCUMENTED += ["Row", "bound", "certified_radius", "compare", "load", "local_bounds", "lower_bound"]
+DOCUMENTED += [
+    "Row",
+    "Verdict",
+    "Verdicts",
+    "bound",
+    "certified_radius",
+    "certify",
+    "compare",
+    "load",
+]
+DOCUMENTED += ["local_bounds", "lower_bound"]
 
 
 @pytest.mark.filterwarnings("ignore::FutureWarning")  # that exporters of torch give

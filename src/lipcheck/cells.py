@@ -4,12 +4,14 @@ A cell is a part of the domain. What is known of it is inherited by the cells th
 nothing that is inherited is changed in place.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from functools import partial
 from typing import NamedTuple
 
 from .claim import Claim
-from .exact import Matrix, Vector
+from .exact import Matrix, Vector, decimal_down
 from .forms import Forms, InputRange, Ranges, fix, forms_of, lower_bounds, network_of
 from .functions import HUGE
 from .inputs import Ball, Bounds
@@ -19,7 +21,7 @@ from .network import Network
 from .parts import Subject, check_parts
 from .problem import Place
 from .rules import RULES
-from .verdicts import LIMITS_EXCEEDED, REJECTED, Failure
+from .verdicts import LIMITS_EXCEEDED, REJECTED, Failure, require
 
 KINDS = ["neuron", "input", "same", "empty", "leaf"]  # of cells
 RULES_OF_LEAVES = [name for name in RULES if name != "product"]
@@ -33,12 +35,18 @@ class Constraint(NamedTuple):
     end: Fraction
 
 
-class Cut(NamedTuple):
-    """A constraint that follows from others, and the hints that say how: one row each."""
+class Hints(NamedTuple):
+    """What shows that a form is at least some number: one row each."""
 
-    constraint: Constraint
     weights: Matrix  # a column for each constraint of the cell
     slopes: Matrix  # a column for each of its variables
+
+
+class Cut(NamedTuple):
+    """A constraint that follows from others, and the hints that say how."""
+
+    constraint: Constraint
+    hints: Hints
 
 
 @dataclass(frozen=True)
@@ -52,18 +60,56 @@ class Cell:
     ranges: Ranges  # of all variables, and all neurons with constraints
 
 
-def check_tree(lines: Lines, claim: Claim, relaxations: Relaxations) -> None:
-    """Section 2, trees: the leaves are bounded by B, and cover the domain.
+CheckLeaf = Callable[[Cell, int], None]  # what checks a leaf: the cell, and its number
 
-    The cells that a cell is split into cover it, and an empty one needs no bound.
+
+def check_tree(lines: Lines, claim: Claim, domain: Cell, check: CheckLeaf) -> None:
+    """Section 2, trees: the leaves are checked, and cover the domain.
+
+    The cells that a cell is split into cover it, and nothing is claimed of an empty one.
     """
     number = 0
-    waiting = [whole_domain(claim, relaxations)]
+    waiting = [domain]
     while waiting:
         cell = waiting.pop()
-        children = check_cell(lines, claim, cell, number)
+        children = check_cell(lines, claim, cell, number, check)
         waiting.extend(reversed(children))
         number += 1
+
+
+def check_slopes(lines: Lines, claim: Claim, relaxations: Relaxations) -> None:
+    """Section 2, trees: the derivative is bounded by B in all leaves of a tree."""
+    domain = whole_domain(claim, relaxations)
+    check_tree(lines, claim, domain, partial(check_leaf, lines, claim))
+
+
+def check_leaf(lines: Lines, claim: Claim, cell: Cell, number: int) -> None:
+    """Section 2, trees: the parts of a leaf."""
+    check_parts(lines, claim, leaf(claim.network, cell, number))
+
+
+def check_values(lines: Lines, claim: Claim, relaxations: Relaxations) -> None:
+    """Section 2, values: every row of W has a tree, and is at least B in all leaves of it."""
+    domain = whole_domain(claim, relaxations)
+    uncovered = set(range(len(claim.rows)))
+    for _ in range(lines.count("trees")):
+        rows = lines.indices("rows", len(claim.rows))
+        lines.require(len(rows) > 0, "a tree has no rows", REJECTED)
+        check_tree(lines, claim, domain, partial(check_least, lines, claim, rows))
+        uncovered -= set(rows)
+    require(not uncovered, "the trees do not cover the rows", REJECTED)
+
+
+def check_least(lines: Lines, claim: Claim, rows: list[int], cell: Cell, number: int) -> None:
+    """Section 2, values: a leaf of a tree for these rows."""
+    if cell.box is None:
+        raise Failure(REJECTED, "a claim on values is not about the whole space")
+    hints = [read_hints(lines, cell) for _ in rows]
+    outputs = cell.forms.outputs.chosen_rows(rows)
+    for row, least in zip(rows, least_values(cell, cell.box, outputs, hints), strict=True):
+        obtained = f"obtained {decimal_down(least)} for row {row} in cell {number}"
+        reason = f"claimed {decimal_down(claim.bound)}, {obtained}"
+        require(least >= claim.bound, reason, REJECTED)
 
 
 def whole_domain(claim: Claim, relaxations: Relaxations) -> Cell:
@@ -84,7 +130,7 @@ def whole_domain(claim: Claim, relaxations: Relaxations) -> Cell:
     return Cell(claim.box, claim.ball, [], forms_of(network, W), ranges)
 
 
-def check_cell(lines: Lines, claim: Claim, cell: Cell, number: int) -> list[Cell]:
+def check_cell(lines: Lines, claim: Claim, cell: Cell, number: int, check: CheckLeaf) -> list[Cell]:
     """Section 2, trees: one cell. The cells that it is split into are returned."""
     network = claim.network
     for _ in range(lines.count("cuts")):
@@ -106,7 +152,7 @@ def check_cell(lines: Lines, claim: Claim, cell: Cell, number: int) -> list[Cell
         return split_neuron(lines, network, cell)
     if kind == "input":
         return split_input(lines, network, cell)
-    check_parts(lines, claim, leaf(network, cell, number))
+    check(cell, number)
     return []
 
 
@@ -120,8 +166,7 @@ def cut(lines: Lines, network: Network, cell: Cell) -> Cell:
     cuts = read_cuts(lines, network, cell, i, 1)
     cuts += read_cuts(lines, network, cell, i, -1)
     ranges = dict(cell.ranges)
-    for (constraint, _, _), least in zip(cuts, least_values(cell, cuts), strict=True):
-        place, sign, end = constraint
+    for ((place, sign, end), _), least in zip(cuts, least_ends(cell, cuts), strict=True):
         proved = least >= sign * end
         lines.require(proved, f"an end for {name(place)} is not proved", REJECTED)
         ranges[place] = ranges[place].cut(sign, end)
@@ -135,23 +180,34 @@ def read_cuts(lines: Lines, network: Network, cell: Cell, i: int, sign: int) -> 
     ends = lines.numbers("ends", len(neurons))
     cuts = []
     for k, end in zip(neurons, ends, strict=True):
-        weights = lines.first_numbers("weights", len(cell.constraints), least=0)
-        slopes = lines.first_numbers("slopes", cell.forms.count)
-        cuts.append(Cut(Constraint((i, k), sign, end), weights, slopes))
+        cuts.append(Cut(Constraint((i, k), sign, end), read_hints(lines, cell)))
     return cuts
 
 
-def least_values(cell: Cell, cuts: list[Cut]) -> Vector:
-    """Section 3, cuts: lower bounds on sign y, by the constraints of the cell and the hints."""
+def least_ends(cell: Cell, cuts: list[Cut]) -> Vector:
+    """Section 3, cuts: lower bounds on sign y."""
     if cell.box is None:
         raise Failure(REJECTED, "there are no cuts over the whole space")
+    rows = [signed(input_form(cell, place), sign) for (place, sign, _), _ in cuts]
+    start = Matrix.stack(rows, cell.forms.columns.width)
+    return least_values(cell, cell.box, start, [hints for _, hints in cuts])
+
+
+def read_hints(lines: Lines, cell: Cell) -> Hints:
+    """Section 2: the weights of constraints, and the slopes of lines."""
+    weights = lines.first_numbers("weights", len(cell.constraints), least=0)
+    slopes = lines.first_numbers("slopes", cell.forms.count)
+    return Hints(weights, slopes)
+
+
+def least_values(cell: Cell, box: Bounds, rows: Matrix, hints: list[Hints]) -> Vector:
+    """Section 3, cuts: lower bounds on forms, by the constraints of the cell and the hints."""
     forms = cell.forms
-    rows = [signed(input_form(cell, place), sign) for (place, sign, _), _, _ in cuts]
-    weights = Matrix.stack([entry.weights for entry in cuts], len(cell.constraints))
-    slopes = Matrix.stack([entry.slopes for entry in cuts], forms.count)
-    # Constraints and weights are >= 0: what is bounded is at most sign y.
-    rest = Matrix.stack(rows, forms.columns.width) - weights @ forms.constraints
-    return lower_bounds(forms, cell.ranges, cell.box, cell.ball, rest, slopes)
+    weights = Matrix.stack([entry.weights for entry in hints], len(cell.constraints))
+    slopes = Matrix.stack([entry.slopes for entry in hints], forms.count)
+    # Constraints and weights are >= 0: what is bounded is at most the form itself.
+    rest = rows - weights @ forms.constraints
+    return lower_bounds(forms, cell.ranges, box, cell.ball, rest, slopes)
 
 
 def input_form(cell: Cell, place: Place) -> Matrix:

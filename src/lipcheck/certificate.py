@@ -1,6 +1,6 @@
 """A certificate, from its first line to its last: section 2 of spec/certificate.md."""
 
-from .cells import check_tree
+from .cells import check_slopes, check_values
 from .claim import Claim, read_claim
 from .intervals import slope_ranges
 from .lines import Lines
@@ -12,12 +12,14 @@ def check(network: Network, data: bytes) -> Claim:
     """The claim that the certificate proves; the check ends in a Failure if it proves none."""
     lines = Lines(data)
     version = lines.word("lipopt-certificate", ["1", "2"])
-    claim, relaxations = read_claim(lines, network)
+    claim, relaxations = read_claim(lines, network, version)
     if version == "1":
         ranges = slope_ranges(claim.network, claim.box, relaxations, claim.ball)
         check_parts(lines, claim, whole_domain(claim, ranges))
+    elif claim.is_on_values:
+        check_values(lines, claim, relaxations)
     else:
-        check_tree(lines, claim, relaxations)
+        check_slopes(lines, claim, relaxations)
     check_end(lines)
     return claim
 

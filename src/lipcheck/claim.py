@@ -12,11 +12,13 @@ from .network import Network
 from .verdicts import NETWORK_MISMATCH, require
 
 NORMS = ["linf", "l2", "l1"]  # of one output, from the largest constant to the smallest
+NO_NORM = "none"  # of a claim on values
 
 
 @dataclass(frozen=True)
 class Claim:
-    """Section 1: the Lipschitz constant of W f over the domain is at most B."""
+    """Section 1: the Lipschitz constant of W f over the domain is at most B; or, with the norm
+    `none`, all rows of W f are at least B on it."""
 
     network: Network  # with neurons merged
     norm: str
@@ -38,17 +40,22 @@ class Claim:
         """The norm on the outputs in which that is shown; of one output, any is the same."""
         return self.output_norm or self.proved_norm
 
+    @property
+    def is_on_values(self) -> bool:
+        return self.norm == NO_NORM
 
-def read_claim(lines: Lines, network: Network) -> tuple[Claim, Relaxations]:
+
+def read_claim(lines: Lines, network: Network, version: str) -> tuple[Claim, Relaxations]:
     """Section 2, from the second line to the bound: the claim, and hints for its intervals."""
     lines.skip_comments()
     digest = lines.text("network")
     reason = f"the certificate is for {digest}, the file is {network.sha256}"
     require(digest == network.sha256, reason, NETWORK_MISMATCH)
     network = read_merges(lines, network)
-    norm = lines.word("norm", NORMS)
+    norms = NORMS if version == "1" else [*NORMS, NO_NORM]
+    norm = lines.word("norm", norms)
     through = None
-    if lines.starts_with("through"):
+    if norm != NO_NORM and lines.starts_with("through"):
         through = lines.word("through", NORMS[: NORMS.index(norm)])
     output_norm = None
     if lines.starts_with("output-norm"):

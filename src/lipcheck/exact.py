@@ -333,6 +333,14 @@ def decimal(x: Fraction) -> str:
     denominator = denominator >> shift
     exponent = numerator.bit_length() - denominator.bit_length() + 1
     if abs(exponent) > LARGEST_PRINTED_EXPONENT:
-        return f"2^{exponent}"
+        # |x| lies between 2^(exponent - 2) and 2^exponent.
+        return f"2^{exponent}" if x > 0 else f"-2^{exponent - 2}"
     context = Context(prec=PRINTED_DIGITS, rounding=ROUND_CEILING)
     return str(context.divide(Decimal(numerator), Decimal(denominator)))
+
+
+def decimal_down(x: Fraction) -> str:
+    """The same, rounded down."""
+    if x <= 0:
+        return f"-{decimal(-x)}" if x else "0"
+    return decimal(-x).removeprefix("-")

@@ -6,7 +6,7 @@ from fractions import Fraction
 from typing import Any
 
 from .claim import Claim
-from .exact import PRINTED_DIGITS, decimal
+from .exact import PRINTED_DIGITS, decimal, decimal_down
 from .inputs import Ball, Bounds
 from .network import Network
 
@@ -19,9 +19,13 @@ def theorem(claim: Claim, most: int | None) -> str:
     functions = [_combination(row, most) for row in claim.rows]
     subject = _join(functions, ", ", most)
     domain = _domain(claim.box, claim.ball, most)
-    bound = f"{decimal(claim.bound)} (exactly {claim.bound})"
-    statement = f"the {_norms(claim, most)} Lipschitz constant of {subject} on {domain}"
-    return f"{statement} is at most {bound}, network sha256 {claim.network.sha256}"
+    if claim.is_on_values:
+        values = subject if len(claim.rows) == 1 else f"each of {subject}"
+        statement = f"{values} on {domain} is at least {decimal_down(claim.bound)}"
+    else:
+        constant = f"the {_norms(claim, most)} Lipschitz constant of {subject}"
+        statement = f"{constant} on {domain} is at most {decimal(claim.bound)}"
+    return f"{statement} (exactly {claim.bound}), network sha256 {claim.network.sha256}"
 
 
 def as_data(claim: Claim) -> dict[str, Any]:
@@ -39,6 +43,9 @@ def as_data(claim: Claim) -> dict[str, Any]:
     for row in claim.rows:
         outputs.append({index: str(weight) for index, weight in row.items()})
     scale = None if claim.scale is None else [str(unit) for unit in claim.scale]
+    rounded = {"bound_rounded_up": decimal(claim.bound)}
+    if claim.is_on_values:
+        rounded = {"bound_rounded_down": decimal_down(claim.bound)}
     return {
         "network": claim.network.sha256,
         "norm": claim.norm,
@@ -47,7 +54,7 @@ def as_data(claim: Claim) -> dict[str, Any]:
         "outputs": outputs,
         "domain": domain,
         "bound": str(claim.bound),
-        "bound_rounded_up": decimal(claim.bound),
+        **rounded,
     }
 
 

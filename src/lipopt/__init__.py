@@ -7,10 +7,13 @@ if TYPE_CHECKING:
     from .api import bound as bound
     from .api import compare as compare
     from .api import lower_bound as lower_bound
-    from .batch.radius import certified_radius as certified_radius
+    from .batch.certify import certified_radius as certified_radius
+    from .batch.certify import certify as certify
     from .batch.rows import Row as Row
     from .batch.rows import Rows as Rows
     from .batch.run import local_bounds as local_bounds
+    from .batch.verdicts import Verdict as Verdict
+    from .batch.verdicts import Verdicts as Verdicts
     from .errors import LipoptError as LipoptError
     from .jacobians import Jacobian as Jacobian
     from .jacobians import jacobian as jacobian
@@ -36,7 +39,10 @@ _HOME = {
     "lower_bound": "api",
     "Row": "batch.rows",
     "Rows": "batch.rows",
-    "certified_radius": "batch.radius",
+    "Verdict": "batch.verdicts",
+    "Verdicts": "batch.verdicts",
+    "certified_radius": "batch.certify",
+    "certify": "batch.certify",
     "local_bounds": "batch.run",
     "LipoptError": "errors",
     "Jacobian": "jacobians",

@@ -15,3 +15,11 @@ def require_file(path: Path) -> None:
         raise LipoptError(f"{path} is a folder")
     if not path.exists():
         raise LipoptError(f"no such file: {path}")
+
+
+def reason_of(error: Exception) -> str:
+    """An error as one line; with its type, if it is not one that lipopt foresees."""
+    text = " ".join(str(error).split()) or type(error).__name__
+    if isinstance(error, LipoptError):
+        return text
+    return f"{type(error).__name__}: {text}"

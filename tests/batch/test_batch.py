@@ -24,22 +24,19 @@ import lipcheck.network
 import lipopt
 from lipopt import Ball, LipoptError, bound, local_bounds
 from lipopt.batch.answers import answers
-from lipopt.batch.radius import certified_radius
 from lipopt.batch.results_file import Records, read_rows
-from lipopt.batch.rows import CERTIFIED_RADIUS, Ask, Point, Row
+from lipopt.batch.rows import Ask, Point, Row
 from lipopt.batch.run import Run
 from lipopt.batch.summary import summarize
-from lipopt.examples import digits, example
-from lipopt.lower.gradients import jacobians, slopes_at
 from lipopt.lower.pop import free_neurons
 from lipopt.methods.sdp.method import SDP
-from lipopt.problem.question import Question, output_matrix, pose
+from lipopt.problem.question import Question, pose
 from lipopt.problem.task import Task, UpperBound
 from lipopt.readers.points import check_points, read_labels, read_points
 
 POINTS = 16
 OPTIONS: dict[str, Any] = {
-    "output": None, "margins": "all", "certify": False, "certified_radius": False, "norm": "linf", "clip": None,
+    "output": None, "margins": "all", "norm": "linf", "clip": None,
     "method": SDP(gap=1e-3), "time_limit": None, "samples": 20, "seed": 0, "certificates": None,
 }  # fmt: skip
 
@@ -152,55 +149,6 @@ def test_questions(network, points) -> None:
     assert all(row.certified is None for row in rows)
 
 
-def test_to_certify_decides_as_solving_does(network, points, expected) -> None:
-    rows = local_bounds(network, points, (0.05, 0.4), margins="all", certify=True, samples=20)
-    loose, tight = summarize(rows, 4), summarize(expected, 4)
-    assert [r.certified for r in loose.radii] == [r.certified for r in tight.radii]
-    assert 0 < sum(row.method == "sdp" for row in rows) < len(rows)
-    for row, best in zip(timeless(rows), expected, strict=True):
-        assert row.upper is not None
-        assert row.lower is not None
-        assert best.pop_lower is not None
-        assert row.upper >= best.pop_lower
-        assert row.lower <= (row.lower if row.pop_lower is None else row.pop_lower) <= row.upper
-    assert 0 < sum(row.pop_lower is None for row in rows) < len(rows)  # where it was not needed
-
-
-def test_what_is_known_is_not_solved_again(
-    points, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Multipliers that serve all margins come first, and bounds for a larger ball serve smaller ones; certificates are theirs."""
-    rng = np.random.default_rng(3)
-    network = lipopt.load(
-        [rng.normal(size=(b, a)) / np.sqrt(a) for a, b in pairwise((6, 14, 12, 10, 5))]
-    )
-    network.save(tmp_path / "network.safetensors")
-    stored = lipcheck.network.read_network((tmp_path / "network.safetensors").read_bytes())
-    solved = count_batches(monkeypatch)
-    radii = (0.02, 0.1, 0.05)
-    options: dict[str, Any] = {"margins": "all", "samples": 20, "certify": True}
-    rows = local_bounds(network, points, radii, certificates=tmp_path / "certificates", **options)
-    assert [row.radius for row in rows if row.point == 0] == [
-        radius for radius in radii for _ in range(4)
-    ]
-    assert 0 < len(solved) < sum(row.method == "sdp" for row in rows)
-    assert len({row.certificate for row in rows}) < len(rows)
-    one_by_one = [
-        row for r in radii for row in local_bounds(network, points, r, margins="all", samples=20)
-    ]
-    for row, own in zip(timeless(rows), timeless(one_by_one), strict=True):
-        assert row.certificate is not None
-        claim = lipcheck.certificate.check(stored, Path(row.certificate).read_bytes())
-        assert row.upper is not None
-        assert own.pop_lower is not None
-        assert claim.bound == row.upper >= own.pop_lower
-        assert claim.box is not None
-        low, high = (np.array(ends, dtype=float) for ends in claim.box)
-        assert (low <= points[row.point] - row.radius).all()
-        assert (points[row.point] + row.radius <= high).all()
-        assert row.certified or not own.certified or row.method == "path-sum"
-
-
 def test_certificates_prove_the_rows(network, points, tmp_path: Path) -> None:
     network.save(tmp_path / "network.safetensors")
     stored = lipcheck.network.read_network((tmp_path / "network.safetensors").read_bytes())
@@ -223,49 +171,6 @@ def test_certificates_prove_the_rows(network, points, tmp_path: Path) -> None:
         local_bounds(network, points[:2], 0.4, certificates=tmp_path / "network.safetensors")
     with pytest.raises(LipoptError, match="holds certificates already"):
         local_bounds(network, points[:2], 0.3, certificates=tmp_path / "certificates")
-
-
-def test_certified_points_survive_attacks() -> None:
-    """Gradient ascent within the ball, on what the rows say is certified; the pruned MNIST network."""
-    network, (images, labels) = example("pruned"), digits()
-    rows = local_bounds(
-        network, images[:5], 0.01, labels=labels[:5], margins="all", clip=(0, 1), certify=True
-    )
-    certified = [k for k in range(5) if all(row.certified for row in rows if row.point == k)]
-    assert certified
-    for k in certified:
-        assert attacked(network, images[k], labels[k], 0.01) == labels[k]
-
-
-def attacked(network: lipopt.Network, center: np.ndarray, label: int, radius: float) -> int:
-    """The class after ascent on every margin in turn, along the signs of gradients."""
-    low, high = np.maximum(center - radius, 0), np.minimum(center + radius, 1)
-    for other in (k for k in range(network.output_size) if k != label):
-        x, margin = center, output_matrix(network, 0, (other, int(label)))
-        for step in (radius, radius / 2, radius / 4, radius / 8):
-            gradient = jacobians(network, margin, slopes_at(network, x[:, None]))[0, :, 0]
-            x = np.clip(x + step * np.sign(gradient), low, high)
-            if (found := int(network(x).argmax())) != label:
-                return found
-    return int(label)
-
-
-def test_certified_radius(network, points) -> None:
-    rows = local_bounds(network, points[:3], certified_radius=True)
-    assert [row.question for row in rows] == [CERTIFIED_RADIUS] * 3
-    for row in rows:
-        assert row.label is not None
-        assert row.radius == certified_radius(
-            network, points[row.point], row.label, method=SDP(gap=1e-3)
-        )
-        assert row.radius > 0
-        signs = np.random.default_rng(row.point).choice([-1.0, 1.0], (2000, 6))
-        assert (network(points[row.point] + row.radius * signs).argmax(axis=1) == row.label).all()
-        a_little_less = row.radius * (1 - 1e-3)  # the SDP's gap
-        margins = local_bounds(
-            network, points[row.point : row.point + 1], a_little_less, margins="all"
-        )
-        assert all(margin.certified for margin in margins)
 
 
 def test_processes_give_the_same_rows(network, points, expected) -> None:
@@ -312,9 +217,7 @@ def test_a_problem_that_fails_leaves_a_row(network, points) -> None:
         assert row.error.startswith("TypeError")
 
 
-@pytest.mark.parametrize(
-    "options", [{"margins": "all", "certify": True}, {"certified_radius": True}, {"norm": "l2"}]
-)
+@pytest.mark.parametrize("options", [{"margins": "all"}, {"norm": "l2"}])
 def test_a_device_solves_points_together(
     network, points, options, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -338,7 +241,7 @@ def test_a_device_solves_points_together(
         assert b.radius == pytest.approx(a.radius, rel=2e-3)
         assert a.certified == b.certified
         assert (a.upper is None) == (b.upper is None)
-        if a.upper is not None and "certify" not in options:
+        if a.upper is not None:
             assert b.upper == pytest.approx(a.upper, rel=2e-3)
 
 
@@ -871,14 +774,6 @@ def test_bad_types_in_python(network, points, options: dict[str, Any], message: 
         local_bounds(network, points[:2], 0.1, **options)
 
 
-def test_bad_types_for_one_point(network, points) -> None:
-    with pytest.raises(LipoptError, match="the network takes numbers of shape"):
-        certified_radius(network, np.zeros(5), 0)
-    with pytest.raises(LipoptError, match="the time limit"):
-        certified_radius(network, points[0], 0, time_limit=-1)
-    assert Ball(points[0], np.array(0.5)).radius == 0.5  # type: ignore[arg-type]
-
-
 def test_command_line(call, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("lipopt.progress.EVERY", 0.0)
     question = (
@@ -892,19 +787,16 @@ def test_command_line(call, monkeypatch: pytest.MonkeyPatch) -> None:
         "y.npy",
         "-j",
         "1",
-        "--certified-radius",
     )
     code, out, err = call(*question, "-o", "r.jsonl", "--plot", "h.png")
     assert code == 0
     assert "certified" in out
-    assert "4 of 4 points have one" in out
-    assert "28 of 28 done, 0 failed" in err
+    assert "24 of 24 done, 0 failed" in err
     assert Path("h.png").stat().st_size > 1000
     code, out, _ = call(*question, "-o", "r.jsonl", "--resume", "--json", "--quiet")
     summary = json.loads(out)
     assert [r["points"] for r in summary["radii"]] == [4, 4]
     assert summary["radii"][0]["certified"] >= summary["radii"][1]["certified"]
-    assert [entry["point"] for entry in summary["certified_radii"]] == [0, 1, 2, 3]
     assert summary["unfinished"] == 0
     code, out, _ = call(
         *question, "-o", "t.jsonl", "--time-limit", "1e-6", "-j", "1", "--radius", "0.4"
@@ -1026,7 +918,7 @@ ASKED = "--data x.npy --radius 0.1"
         ("--data nan.npy --radius 0.1", "point 0 of the data is NaN"),
         ("--data words.npy --radius 0.1", "type <U1"),
         ("--data empty.csv --radius 0.1", "it is empty"),
-        ("--data x.npy", "give a radius"),
+        ("--data x.npy --radius=", "give a radius"),
         ("--data x.npy --radius 0.1,0.1", "0.1 is given twice"),
         ("--data x.npy --radius -1", "the radius must be a finite number >= 0, got -1"),
         ("--data x.npy --radius nan", "the radius must be a finite number >= 0, got nan"),
@@ -1037,9 +929,7 @@ ASKED = "--data x.npy --radius 0.1"
         (f"{ASKED} --margins all --labels half.npy", "the labels must be whole numbers"),
         (f"{ASKED} --margins all -k 1", "one output or for margins"),
         (f"{ASKED} -k 4", "output 4 is out of range"),
-        (f"{ASKED} --certify", "to certify, ask for margins"),
         (f"{ASKED} -m path-sum --gap 0.1", "no setting 'gap'"),
-        (f"{ASKED} --certified-radius --norm l2", "certify linf balls"),
         (f"{ASKED} --clip 0,1", "outside the clip range"),
         (f"{ASKED} --points 2:9", "there are no points 2:9"),
         (f"{ASKED} --points 2", "--points takes two numbers"),

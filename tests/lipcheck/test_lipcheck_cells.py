@@ -15,8 +15,9 @@ from trees import TreeWriter, numbers
 from lipcheck.cells import (
     Constraint,
     Cut,
+    Hints,
     leaf,
-    least_values,
+    least_ends,
     split_input,
     split_neuron,
     whole_domain,
@@ -135,11 +136,11 @@ def test_no_hints_prove_an_end_beyond_a_value(case, path):
     known = [(i, k) for i, ks in sampled.cell.forms.variables.items() for k in ks]
     known += [constraint.place for constraint in sampled.cell.constraints]
     cuts = [
-        Cut(Constraint(place, sign, Fraction(0)), *sampled.hints())
+        Cut(Constraint(place, sign, Fraction(0)), Hints(*sampled.hints()))
         for place in known
         for sign in (-1, 1)
     ]
-    for (constraint, _, _), least in zip(cuts, least_values(sampled.cell, cuts), strict=True):
+    for (constraint, _), least in zip(cuts, least_ends(sampled.cell, cuts), strict=True):
         y = sampled.inputs(constraint.place)[sampled.inside]
         assert (float(least) <= constraint.sign * y + 1e-7 * (1 + np.abs(y))).all()
 

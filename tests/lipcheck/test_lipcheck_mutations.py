@@ -75,6 +75,11 @@ def holds(network, claim):
         x = x[both]
         y = y[both]
     W = np.array([[float(row.get(i, 0)) for i in range(network.output_size)] for row in claim.rows])
+    if claim.is_on_values:
+        with np.errstate(all="ignore"):
+            values = network(x) @ W.T
+        rounding = 1e-12 * (np.abs(network(x)).sum(axis=1, keepdims=True) + 1)
+        return bool(((values >= float(claim.bound) - rounding) | ~np.isfinite(values)).all())
     scale = np.array([float(v) for v in claim.scale or [1.0] * n])
     with np.errstate(all="ignore"):
         outputs = [network(points) @ W.T for points in (x, y)]
@@ -138,8 +143,13 @@ def test_hundreds_of_mutations_of_trees(tmp_path):
     assert min(outcomes[code] for code in (0, 1, 2)) > 0
 
 
+def test_hundreds_of_mutations_of_values(tmp_path):
+    outcomes = mutate_and_check(0, 400, tmp_path, "-values-")
+    assert min(outcomes[code] for code in (0, 1, 2)) > 0
+
+
 @pytest.mark.nightly
-@pytest.mark.parametrize("name", ["", "-tree-", "-ball-", "-units"])
+@pytest.mark.parametrize("name", ["", "-tree-", "-ball-", "-units", "-values-"])
 @pytest.mark.parametrize("seed", range(1, 11))
 def test_ten_thousand_mutations(seed, name, tmp_path):
     mutate_and_check(seed, 1000, tmp_path, name)

@@ -189,8 +189,8 @@ def test_shapes_of_one_input() -> None:
 
 def test_public_names() -> None:
     names = (
-        "Ball Box Boxes Comparison LiPopt LipoptError LowerBound Network Report Result Row Rows SDP bound Jacobian jacobian"
-        " certified_radius compare load local_bounds lower_bound read_vnnlib report compose"
+        "Ball Box Boxes Comparison Jacobian LiPopt LipoptError LowerBound Network Report Result Row Rows SDP Verdict"
+        " Verdicts bound certified_radius certify compare compose jacobian load local_bounds lower_bound read_vnnlib report"
     )
     assert sorted(lipopt.__all__) == sorted(names.split())
     assert all(getattr(lipopt, name) is not None for name in lipopt.__all__)

@@ -15,9 +15,10 @@ from lipcheck.cells import (
     Cell,
     Constraint,
     Cut,
+    Hints,
     cut,
     leaf,
-    least_values,
+    least_ends,
     split_neuron,
     whole_domain,
 )
@@ -126,8 +127,8 @@ class TreeWriter:
             cuts = []
             for sign in (1, -1):
                 for k in chosen:
-                    cuts.append(Cut(Constraint((i, k), sign, Fraction(0)), *hints))
-            found = least_values(cell, cuts)
+                    cuts.append(Cut(Constraint((i, k), sign, Fraction(0)), hints))
+            found = least_ends(cell, cuts)
             better = []
             for entry, least in zip(cuts, found, strict=True):
                 sign = entry.constraint.sign
@@ -144,7 +145,7 @@ class TreeWriter:
             cell = cut(Lines(text), self.claim.network, cell)
         return cell, groups
 
-    def hints(self, cell: Cell) -> tuple[Matrix, Matrix]:
+    def hints(self, cell: Cell) -> Hints:
         """Weights and slopes for all cuts of a cell: the last constraint, and chords."""
         slopes: dict[int, int] = {}
         for i, neurons in cell.forms.variables.items():
@@ -158,7 +159,7 @@ class TreeWriter:
                 slopes[len(slopes)] = floor(slope * 2**SLOPES)
         count = len(cell.constraints)
         weights = {n: int(n == count - 1) for n in range(count)}
-        return (
+        return Hints(
             Matrix([weights], count, -2),
             Matrix([slopes], cell.forms.count, -SLOPES),
         )
@@ -170,7 +171,7 @@ class TreeWriter:
             lines.append(indices(keyword, [entry.constraint.place[1] for entry in chosen]))
             lines.append(numbers("ends", [entry.constraint.end for entry in chosen]))
             for entry in chosen:
-                for name, row in (("weights", entry.weights), ("slopes", entry.slopes)):
+                for name, row in (("weights", entry.hints.weights), ("slopes", entry.hints.slopes)):
                     values = [str(value) for value in row.rows[0].values()]
                     lines.append(" ".join([name, str(row.exponent), *values]))
         return lines

@@ -18,21 +18,17 @@ import scipy.sparse as sp
 
 from ..cells.refine import refine
 from ..errors import LipoptError
-from ..methods.sdp.method import SDP
 from ..model.domain import Ball
 from ..model.network import Network
 from ..model.norms import Norm
 from ..numerics.arrays import Array
 from ..numerics.rounding import up_float
 from ..problem.intervals import preactivation_intervals
-from ..problem.presolve import only_rows
 from ..problem.question import Posed, Question, pose
-from ..problem.task import Budget, Memory, Task, UpperBound
+from ..problem.task import Budget, Memory, Task
 from .rows import Ask, Target
 
-# What the problems of one radius leave for those of the next: by target, and under None what the
-# problem of all targets together leaves.
-Memories: TypeAlias = Mapping[Target | None, Memory]
+Memories: TypeAlias = Mapping[Target, Memory]  # what the problems of one radius leave for the next
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,15 +37,12 @@ class BallProblems:
 
     ball: Ball
     posed: Posed
-    whole: Task  # all targets together
-    tasks: list[Task]  # each target on its own
+    tasks: list[Task]  # one for each target
 
 
 def new_memories(targets: Sequence[Target]) -> Memories:
     """Empty memories, for the first radius."""
-    memories: dict[Target | None, Memory] = {target: Memory() for target in targets}
-    memories[None] = Memory()
-    return memories
+    return {target: Memory() for target in targets}
 
 
 def pose_ball(
@@ -63,11 +56,10 @@ def pose_ball(
     """The problems of the targets over a ball."""
     budget = Budget(seed=seed)
     posed = refine(pose(network, Question(norm, target_matrix(network, targets), ball)), budget)
-    whole = Task(posed.raw, posed.problem, budget, memory=memories[None])
     tasks = []
     for target, (raw, problem) in zip(targets, posed.rows, strict=True):
         tasks.append(Task(raw, problem, budget, memory=memories[target]))
-    return BallProblems(ball, posed, whole, tasks)
+    return BallProblems(ball, posed, tasks)
 
 
 def target_matrix(network: Network, targets: Sequence[Target]) -> sp.csr_array:
@@ -97,42 +89,6 @@ def is_kept(margin: float, radius: float, constant: float) -> bool:
     """Whether a margin is proved positive in a ball: margin > radius * constant, rounded safely."""
     most_change = up_float(float(np.nextafter(radius, np.inf)) * constant, 1)
     return bool(margin > 0 and most_change < margin)
-
-
-def shared_bounds(
-    ask: Ask, problems: BallProblems, rows: Sequence[int], margins: Array
-) -> dict[int, UpperBound]:
-    """Bounds that keep some of these rows' margins, from multipliers that serve all rows at once.
-
-    Where they keep half of the margins or more, others are tried for the rest. Nothing is found
-    with other methods than the SDP, nor on a device, which solves rows together anyway."""
-    found: dict[int, UpperBound] = {}
-    if not isinstance(ask.method, SDP) or ask.batched is not None:
-        return found
-    left = list(rows)
-    while len(left) > 1:
-        found |= _kept_by_shared_multipliers(ask.method, problems, left, margins)
-        still_left = [k for k in left if k not in found]
-        if 2 * len(still_left) > len(left):
-            break
-        left = still_left
-    return found
-
-
-def _kept_by_shared_multipliers(
-    sdp: SDP, problems: BallProblems, rows: list[int], margins: Array
-) -> dict[int, UpperBound]:
-    """The bounds that one set of multipliers gives for these rows, if they keep their margins."""
-    task = replace(problems.whole, problem=only_rows(problems.whole.problem, rows))
-    weights = margins[rows].min() / margins[rows]  # the smaller a margin, the tighter its bound
-    bounds = sdp.every_row(task, weights)
-    if not bounds:
-        return {}
-    kept = {}
-    for k, bound in zip(rows, bounds, strict=True):
-        if is_kept(margins[k], problems.ball.radius, bound.value):
-            kept[k] = bound
-    return kept
 
 
 def deadline_of(ask: Ask, rows: int = 1) -> float | None:

@@ -16,11 +16,10 @@ from ..model.network import Activation, Affine, Network
 from ..numerics.arrays import Array
 from ..numerics.blas import quiet
 from .rows import Ask, Point
+from .verdicts import Certify
 
 Chunk: TypeAlias = Sequence[Point]
 
-LARGEST_CHUNK = 64  # rows: seconds of work or more, where a task costs milliseconds to schedule
-LARGEST_BATCH = 256  # rows of a chunk on a device, where they are solved together
 CHUNKS_PER_WORKER = 8  # at least, so that no worker is idle for long while the others end
 # Points up to which chunks are sorted by their work. With more points, the last chunks are a small
 # part of the run, and their order matters little.
@@ -28,27 +27,29 @@ LARGEST_SORTED = 10_000
 LARGEST_ARRAY = 2**23  # numbers (64 MiB) in the largest array, when many points are evaluated
 
 
-def make_chunks(network: Network, ask: Ask, points: Sequence[Point], workers: int) -> list[Chunk]:
+def make_chunks(
+    network: Network, ask: Ask | Certify, points: Sequence[Point], workers: int
+) -> list[Chunk]:
     """The points, most work first: several chunks for every worker, none too large."""
     if not points:
         return []
     ordered = list(points)
     if len(points) <= LARGEST_SORTED:
         ordered = _most_work_first(network, ask, points)
-    size = _chunk_size(ask, len(points), ask.rows_per_point(network.output_size), workers)
+    size = _chunk_size(ask, len(points), network.output_size, workers)
     return [ordered[start : start + size] for start in range(0, len(ordered), size)]
 
 
-def _chunk_size(ask: Ask, points: int, rows_per_point: int, workers: int) -> int:
+def _chunk_size(ask: Ask | Certify, points: int, outputs: int, workers: int) -> int:
     """How many points a chunk has."""
+    largest = ask.points_per_chunk(outputs)
     if ask.batched:
-        return max(1, LARGEST_BATCH // rows_per_point)
-    largest = LARGEST_CHUNK // rows_per_point
+        return largest
     fair = points // (CHUNKS_PER_WORKER * max(1, workers))
     return max(1, min(fair, largest))
 
 
-def _most_work_first(network: Network, ask: Ask, points: Sequence[Point]) -> list[Point]:
+def _most_work_first(network: Network, ask: Ask | Certify, points: Sequence[Point]) -> list[Point]:
     radius = max(ask.radii, default=0.0)
     rows = np.array([point.x for point in points])
     work = [unknown_slopes(network, part, radius) for part in in_parts(network, rows)]

@@ -28,7 +28,9 @@ from ..model.network import Network
 from ..numerics.blas import one_blas_thread
 from .answers import answers, unanswered
 from .chunks import Chunk
-from .rows import Ask, Point, Row
+from .results_file import AnyRow
+from .rows import Ask, Point
+from .verdicts import Certify, no_verdicts, verdicts
 
 # The error of rows that cannot be solved, since every process that tries dies.
 WORKER_DIED = (
@@ -48,11 +50,13 @@ class Engine(Protocol):
     def workers(self) -> int:
         """How many chunks are solved at the same time."""
 
-    def solve(self, network: Network, ask: Ask, chunks: Sequence[Chunk]) -> Iterator[list[Row]]:
+    def solve(
+        self, network: Network, ask: Ask | Certify, chunks: Sequence[Chunk]
+    ) -> Iterator[list[AnyRow]]:
         """The rows of every chunk as it finishes, or of a part of a chunk, but of whole points.
 
         The chunks with the most work come first, and should be started first. A point that cannot
-        be solved is answered by `unanswered`: no engine leaves one out."""
+        be solved is answered by `without_answers`: no engine leaves one out."""
 
     def close(self) -> None:
         """Give back what the engine holds."""
@@ -75,10 +79,19 @@ def _choose(jobs: int, cluster: str | None) -> Engine:
     return Processes(jobs)
 
 
-def solve_chunk(network: Network, ask: Ask, chunk: Chunk) -> list[Row]:
+def solve_chunk(network: Network, ask: Ask | Certify, chunk: Chunk) -> list[AnyRow]:
     """What a worker does. Always on one BLAS thread: the digits of a result depend on that."""
     with one_blas_thread():
-        return answers(network, ask, chunk)
+        if isinstance(ask, Certify):
+            return [*verdicts(network, ask, chunk)]
+        return [*answers(network, ask, chunk)]
+
+
+def without_answers(network: Network, ask: Ask | Certify, point: Point) -> list[AnyRow]:
+    """The rows of a point whose workers die."""
+    if isinstance(ask, Certify):
+        return [*no_verdicts(ask, point, WORKER_DIED)]
+    return [*unanswered(network, ask, point, WORKER_DIED)]
 
 
 class ThisProcess:
@@ -86,7 +99,9 @@ class ThisProcess:
 
     workers = 1
 
-    def solve(self, network: Network, ask: Ask, chunks: Sequence[Chunk]) -> Iterator[list[Row]]:
+    def solve(
+        self, network: Network, ask: Ask | Certify, chunks: Sequence[Chunk]
+    ) -> Iterator[list[AnyRow]]:
         """The rows of every chunk, in order."""
         for chunk in chunks:
             yield solve_chunk(network, ask, chunk)
@@ -101,7 +116,9 @@ class Processes:
     def __init__(self, jobs: int) -> None:
         self.workers = jobs
 
-    def solve(self, network: Network, ask: Ask, chunks: Sequence[Chunk]) -> Iterator[list[Row]]:
+    def solve(
+        self, network: Network, ask: Ask | Certify, chunks: Sequence[Chunk]
+    ) -> Iterator[list[AnyRow]]:
         """The rows of every chunk.
 
         When a worker dies, joblib gives up all that was under way: the first of what is left. Such
@@ -126,19 +143,19 @@ class Processes:
     def close(self) -> None:
         """Nothing is held: joblib ends processes that are idle."""
 
-    def _alone(self, network: Network, ask: Ask, point: Point) -> list[Row]:
+    def _alone(self, network: Network, ask: Ask | Certify, point: Point) -> list[AnyRow]:
         """The rows of one point, in a process where nothing else is under way."""
         from joblib.externals.loky.process_executor import TerminatedWorkerError
 
         try:
             ((_, rows),) = self._parallel(network, ask, {0: [point]})
         except TerminatedWorkerError:
-            return unanswered(network, ask, point, WORKER_DIED)
+            return without_answers(network, ask, point)
         return rows
 
     def _parallel(
-        self, network: Network, ask: Ask, chunks: dict[int, Chunk]
-    ) -> Iterator[tuple[int, list[Row]]]:
+        self, network: Network, ask: Ask | Certify, chunks: dict[int, Chunk]
+    ) -> Iterator[tuple[int, list[AnyRow]]]:
         """The number and the rows of every chunk, as they finish."""
         from joblib import Parallel, delayed, parallel_config
 
@@ -173,7 +190,7 @@ def _end_with(parent: int) -> None:
     os._exit(1)
 
 
-def _solve_numbered(number: int, ask: Ask, chunk: Chunk) -> tuple[int, list[Row]]:
+def _solve_numbered(number: int, ask: Ask | Certify, chunk: Chunk) -> tuple[int, list[AnyRow]]:
     """A chunk's rows with its number, in a worker process."""
     assert _network is not None
     return number, solve_chunk(_network, ask, chunk)
@@ -221,7 +238,9 @@ class DaskCluster:
         """The threads of all workers, which may come and go."""
         return sum(self._client.ncores().values())
 
-    def solve(self, network: Network, ask: Ask, chunks: Sequence[Chunk]) -> Iterator[list[Row]]:
+    def solve(
+        self, network: Network, ask: Ask | Certify, chunks: Sequence[Chunk]
+    ) -> Iterator[list[AnyRow]]:
         """The rows of every chunk. No more than a few chunks for each thread are sent ahead."""
         under_way: dict[Any, Chunk] = {}  # by future
         try:
@@ -239,8 +258,12 @@ class DaskCluster:
         self._client.close()
 
     def _solve(
-        self, network: Network, ask: Ask, chunks: Sequence[Chunk], under_way: dict[Any, Chunk]
-    ) -> Iterator[list[Row]]:
+        self,
+        network: Network,
+        ask: Ask | Certify,
+        chunks: Sequence[Chunk],
+        under_way: dict[Any, Chunk],
+    ) -> Iterator[list[AnyRow]]:
         """The rows of every chunk; `under_way` holds what has to be cancelled if this ends early.
 
         A chunk whose workers died is tried again point by point."""
@@ -262,7 +285,7 @@ class DaskCluster:
             elif len(chunk) > 1:
                 queue += [[point] for point in chunk]
             else:
-                yield unanswered(network, ask, chunk[0], WORKER_DIED)
+                yield without_answers(network, ask, chunk[0])
 
     def _send(self, network: Network) -> Any:
         """The network as the result of a task: unlike scattered data, it outlives its worker."""

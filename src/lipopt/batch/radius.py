@@ -1,221 +1,117 @@
 """The certified radius of a point: the largest ball found in which its class is proved.
 
-The search keeps a radius that is certified and a larger one that is not, and tries radii between.
-A bound L on a margin's constant for a radius that is too large holds for all smaller radii, so the
-margin is kept in every ball of radius below margin / L. That tells which radius to try next.
+For every point the search keeps a radius that is certified and a larger one that is not, and halves
+what is between. All points are tried together, each at a radius of its own.
 """
 
 from __future__ import annotations
 
-import time
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from typing import Any
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TypeAlias
 
 import numpy as np
 
-from ..api import check_work
-from ..errors import LipoptError
-from ..lower.gradients import sample_rows
-from ..methods.baselines import path_sum_bound
-from ..methods.registry import Method, find_method
+from ..margins.attack import Attack, margin_gradients, margin_rows
+from ..margins.balls import Balls
+from ..margins.ladder import Effort, decide
 from ..model.network import Network
-from ..model.norms import NormName, find_norm
-from ..numerics.arrays import Array, as_array, as_index
-from ..numerics.blas import quiet
-from ..problem.question import output_matrix
-from ..readers import load
-from ..readers.points import check_points
-from .balls import (
-    Memories,
-    deadline_of,
-    is_kept,
-    margins_at,
-    new_memories,
-    pose_ball,
-    shared_bounds,
-    target_matrix,
-    until,
-)
-from .rows import LARGEST_RADIUS, Ask, Row, Target, label_margins
+from ..numerics.arrays import Array
 
-PRECISION = 2e-4  # where a search ends, relative to the first radius that was tried
-# The next radius to try: a quarter of the way from the expected answer to the smallest failure.
-# Bounds grow slowly with the radius, so the answer is expected to be near what the last bounds say.
-STEP = 0.25
-ROUNDING = 1e-9  # relative: margin / L may be rounded up, and must not fail for that alone
-TINY_GRADIENT = 1e-300  # below it, a gradient rules no radius out, and nothing is divided by zero
+PRECISION = 2e-4  # where a search ends, relative to the radius
+LARGEST_RADIUS = 1.0  # where a search ends, if inputs are not clipped
+RADIUS_CELLS = 8  # each of the radii that are tried gets one in so many of the cells
+MOST_TRIES = 60  # radii that are tried for a point, at most: floats have no more between them
+ATTACKS = 10  # radii that are attacked: then the least that is broken is known to about one percent
+SMALLEST = 2.0**-30  # a radius that is smaller than the first guess by this is not tried
+TINY_GRADIENT = 1e-300  # nothing is divided by zero
 
 
-@quiet()
-def certified_radius(
-    network: Any,
-    point: Any,
-    label: int,
-    *,
-    input_shape: Sequence[int] | None = None,
-    largest: float = LARGEST_RADIUS,
+def largest_radius(clip: tuple[float, float] | None) -> float:
+    """The radius of a ball that is as large as any that matters."""
+    if clip is None:
+        return LARGEST_RADIUS
+    low, high = clip
+    return high - low
+
+
+Around: TypeAlias = Callable[[Array, Array], Balls]  # makes balls of points and radii
+
+
+def search_radii(
+    network: Network,
+    points: Array,
+    labels: Array,
+    around: Around,
+    largest: float,
+    effort: Effort,
     precision: float = PRECISION,
-    norm: NormName = "linf",
-    clip: tuple[float, float] | None = None,
-    method: str | Method = "sdp",
-    time_limit: float | None = None,
-) -> float:
-    """A radius of a ball around a point in which the network's class is proved to stay.
-
-    Args:
-        network: a Network, or anything that `load` reads, with two outputs or more.
-        point: the center of the ball, in the network's input shape or flat.
-        label: the output that has to be the largest in the whole ball.
-        input_shape: the shape of one input of a torch module, without the batch dimension.
-        largest: the largest radius to try.
-        precision: how far the search goes, relative to the first radius that is tried.
-        norm: the norm of the ball, and of the constants that prove it: "linf", "l2" or "l1".
-        clip: a range (low, high) that all inputs lie in, such as (0, 1) for pixels.
-        method: the name of a method or its settings, such as `SDP(gap=1e-3)`.
-        time_limit: in seconds; after it, what was certified until then is returned.
-
-    Returns:
-        A radius that was certified, 0 if none was. Unless the time was up, or it is `largest`,
-        a radius that is larger by `precision` could not be certified.
-
-    Raises:
-        LipoptError: an argument makes no sense, or the method does not take the network.
-
-    Examples:
-        >>> import lipopt
-        >>> network = lipopt.load([[[1.0, 0.0], [0.0, 1.0]]])
-        >>> radius = lipopt.certified_radius(network, [2.0, 1.0], label=0)  # x_0 > x_1 up to 1/2
-        >>> 0.4999 < radius < 0.5
-        True
-    """
-    network = load(network, input_shape=input_shape)
-    chosen = find_method(method)
-    if network.output_size < 2:
-        raise LipoptError("a certified radius needs a network with two outputs or more")
-    if not 0 < largest < np.inf:
-        raise LipoptError(f"the largest radius must be a positive number, got {largest}")
-    if not 0 < precision < 1:
-        raise LipoptError(f"the precision must lie between 0 and 1, got {precision}")
-    label = as_index(label)
-    output_matrix(network, label, None)  # LipoptError if there is no such output
-    ask = Ask(
-        (),
-        chosen,
-        norm=find_norm(norm),
-        ball_norm=find_norm(norm),
-        margins="all",
-        largest=float(largest),
-        clip=clip,
-        time_limit=time_limit,
-    )
-    check_work(time_limit, ask.seed, ask.samples)
-    (x,) = check_points(network, np.asarray(as_array(point))[None])
-    return search_radius(network, ask, x, label, precision)
-
-
-def radius_row(network: Network, ask: Ask, x: Array, blank: Row) -> Row:
-    """The row of a point's certified radius."""
-    assert blank.label is not None
-    start = time.perf_counter()
-    radius = search_radius(network, ask, x, blank.label)
-    seconds = time.perf_counter() - start
-    in_time = ask.time_limit is None or seconds <= ask.time_limit
-    status = "complete" if in_time else "time limit"
-    return replace(blank, radius=radius, certified=radius > 0, status=status, seconds=seconds)
-
-
-def search_radius(
-    network: Network, ask: Ask, x: Array, label: int, precision: float = PRECISION
-) -> float:
-    """The largest radius, up to `ask.largest`, that was certified; 0 if there is none."""
-    assert ask.largest is not None
-    targets = label_margins(label, network.output_size)
-    margins = np.array(margins_at(network, x, targets))
-    if not (margins > 0).all():
-        return 0.0
-    hopeless = _hopeless_radii(network, ask, x, targets, margins)
-    order = np.argsort(hopeless, kind="stable")  # the margins that fail first are tried first
-    ordered = [targets[k] for k in order]
-    search = _Search(
-        network, ask, x, ordered, margins[order], new_memories(ordered), deadline_of(ask)
-    )
-    first = min(ask.largest, float(hopeless.min()))
-    return search.run(first, precision * first)
-
-
-def _hopeless_radii(
-    network: Network, ask: Ask, x: Array, targets: Sequence[Target], margins: Array
 ) -> Array:
-    """For every margin a radius that no bound can certify: the gradient at the point forbids it."""
-    matrix = target_matrix(network, targets)
-    center = ask.ball(x, 0.0)
-    gradients = sample_rows(network, matrix, ask.norm, center, 1, ask.seed)
-    radii = []
-    for margin, gradient in zip(margins, gradients, strict=True):
-        if gradient is None:
-            radii.append(np.inf)
-        else:
-            radii.append(margin / max(gradient.value, TINY_GRADIENT))
-    return np.array(radii)
-
-
-@dataclass(frozen=True, eq=False)
-class _Search:
-    """The margins of a point, in the order in which they are tried, and what limits the search."""
-
-    network: Network
-    ask: Ask
-    x: Array
-    targets: list[Target]
-    margins: Array  # lower bounds at the point, all positive
-    memories: Memories
-    deadline: float | None
-
-    def run(self, first: float, close: float) -> float:
-        """Search from the radius `first` downwards, until the ends are `close` to each other."""
-        certified = 0.0
-        failed = first
-        # For every margin that was bounded when a radius failed, a radius that is small enough.
-        small_enough = np.full(len(self.margins), np.inf)
-        tried = first
-        while tried > certified:
-            unsure = np.nonzero((small_enough == np.inf) | (small_enough < tried))[0]
-            bounds = self._bounds_up_to_failure(tried, unsure)
-            if bounds is None:
-                certified = tried
+    """For every point the largest radius that was certified, up to `largest`; 0 if none was."""
+    each = replace(effort, cells=-(-effort.cells // RADIUS_CELLS))
+    certified = np.zeros(len(points))
+    failed = np.full(len(points), np.inf)  # the least radius that could not be certified
+    first = np.minimum(_expected(network, points, labels), largest)
+    tried = first.copy()
+    for _ in range(MOST_TRIES):
+        is_close = np.isfinite(failed) & (failed - certified <= precision * failed)
+        is_hopeless = tried < SMALLEST * first
+        left = np.flatnonzero(~is_close & ~is_hopeless & (certified < largest))
+        if len(left) == 0:
+            break
+        balls = around(points[left], tried[left])
+        found = decide(network, balls, labels[left], each)
+        for k, decision in zip(left, found, strict=True):
+            if decision.status == "certified":
+                certified[k] = tried[k]
             else:
-                failed = tried
-                bounded = unsure[: len(bounds)]
-                small_enough[bounded] = self.margins[bounded] / bounds * (1 - ROUNDING)
-            if self.deadline is not None and time.monotonic() > self.deadline:
-                break
-            expected = max(certified, min(failed, float(small_enough.min())))
-            tried = expected
-            if failed - expected > close:
-                tried = expected + STEP * (failed - expected)
-        return certified
+                failed[k] = tried[k]
+            if decision.rung == "center":
+                failed[k] = 0.0
+        tried = np.minimum(_between(certified, failed, tried), largest)
+    return certified
 
-    def _bounds_up_to_failure(self, radius: float, numbers: Array) -> list[float] | None:
-        """None if all these margins are kept in the ball; otherwise bounds up to the first failure.
 
-        The path sum is tried first, then multipliers that serve all margins, then each alone."""
-        if len(numbers) == 0:
-            return None
-        ball = self.ask.ball(self.x, radius)
-        targets = [self.targets[k] for k in numbers]
-        margins = self.margins[numbers]
-        problems = pose_ball(
-            self.network, self.ask.norm, ball, targets, self.ask.seed, self.memories
-        )
-        bounds = [path_sum_bound(task.problem) for task in problems.tasks]
-        left = [k for k, bound in enumerate(bounds) if not is_kept(margins[k], radius, bound)]
-        shared = shared_bounds(self.ask, problems, left, margins)
-        for k in left:
-            found = shared.get(k)
-            if found is None:
-                found = self.ask.method(until(problems.tasks[k], self.deadline))
-            bounds[k] = min(bounds[k], found.value)
-            if not is_kept(margins[k], radius, bounds[k]):
-                return bounds[: k + 1]
-        return None
+def broken_radii(
+    network: Network,
+    points: Array,
+    labels: Array,
+    around: Around,
+    certified: Array,
+    largest: float,
+    seed: int,
+) -> Array:
+    """For every point the least radius, of some between its certified one and `largest`, at which
+    an attack found an input with another class; infinite if there is none."""
+    broken = np.full(len(points), np.inf)
+    unbroken = np.maximum(certified, SMALLEST * largest)
+    tried = np.full(len(points), largest)
+    for _ in range(ATTACKS):
+        attack = Attack(network, around(points, tried), labels)
+        attack.run_on_all(seed)
+        is_broken = np.array([attack.is_broken(k) for k in range(len(points))], dtype=bool)
+        broken = np.where(is_broken, np.minimum(broken, tried), broken)
+        unbroken = np.where(is_broken, unbroken, tried)
+        tried = np.where(np.isfinite(broken), np.sqrt(unbroken * broken), largest)
+    return broken
+
+
+def _between(certified: Array, failed: Array, tried: Array) -> Array:
+    """The next radii: twice or half of the last, as long as one end is not known."""
+    is_bracketed = (certified > 0) & np.isfinite(failed)
+    outward = np.where(certified > 0, 2 * tried, tried / 2)
+    middle = np.where(np.isfinite(failed), (certified + failed) / 2, 0.0)
+    return np.where(is_bracketed, middle, outward)
+
+
+def _expected(network: Network, points: Array, labels: Array) -> Array:
+    """Where each class would change, if the gradients were the same everywhere."""
+    outputs = network.forward(points)
+    is_other = np.arange(network.output_size)[None] != labels[:, None]
+    owners, others = np.nonzero(is_other)
+    rows = margin_rows(network, labels[owners], others)
+    margins = np.einsum("ro,ro->r", rows, outputs[owners])
+    gradients = np.abs(margin_gradients(network, points[owners], rows)).sum(axis=1)
+    radii = np.maximum(margins, 0.0) / np.maximum(gradients, TINY_GRADIENT)
+    least = radii.reshape(len(points), -1).min(axis=1)
+    return np.where(least > 0, least, 1.0)

@@ -15,14 +15,18 @@ from contextlib import contextmanager
 from dataclasses import asdict
 from math import isfinite
 from pathlib import Path
-from typing import Any, BinaryIO, TypeAlias, get_args, get_type_hints
+from typing import Any, BinaryIO, TypeAlias, get_args, get_origin, get_type_hints
 
 from filelock import lock_descriptor
 
 from ..errors import LipoptError
-from .rows import Row
+from .rows import Ask, Row
+from .verdicts import Certify, Verdict
 
-FORMAT = "lipopt-local-1"  # of the file; to be changed when old files cannot be resumed any more
+AnyRow: TypeAlias = Row | Verdict
+
+# The formats of files, and what their rows are.
+FORMATS: dict[str, type[AnyRow]] = {Ask.format: Row, Certify.format: Verdict}
 
 # Header entries that are hashes, which tell nobody anything, in words: "was made with other data".
 HASHED = {
@@ -31,8 +35,16 @@ HASHED = {
     "labels": "other labels",
 }
 
-# For every field of a row the types that it may have: (int,), or (float, NoneType).
-TYPES = {field: get_args(hint) or (hint,) for field, hint in get_type_hints(Row).items()}
+
+def _types(row: type[AnyRow]) -> dict[str, list[Any]]:
+    """For every field of a row the types that it may have: [int], or [float, NoneType]."""
+    found = {}
+    for name, hint in get_type_hints(row).items():
+        found[name] = [get_origin(part) or part for part in get_args(hint) or (hint,)]
+    return found
+
+
+TYPES = {row: _types(row) for row in FORMATS.values()}
 
 Key: TypeAlias = tuple[int, float, str]  # the point, radius and question of a row
 
@@ -80,11 +92,12 @@ class Records:
                 records._write(expected)
                 return records
             _check_header(first, path, header)
-            done, end = _whole_points(file, path, range(*header["points"]), rows_per_point)
+            kind = FORMATS[header["format"]]
+            done, end = _whole_points(file, path, range(*header["points"]), rows_per_point, kind)
             file.truncate(end)
         return Records(file, frozenset(done))
 
-    def append(self, rows: Iterable[Row]) -> None:
+    def append(self, rows: Iterable[AnyRow]) -> None:
         """Write the rows of whole points, and see them on the disk."""
         lines = [row_line(row) for row in rows]
         self._write("".join(lines).encode())
@@ -99,18 +112,20 @@ class Records:
         os.fsync(self._file.fileno())
 
 
-def row_line(row: Row) -> str:
+def row_line(row: AnyRow) -> str:
     """A row as a line of the file."""
     return json.dumps(asdict(row), allow_nan=False) + "\n"
 
 
-def read_rows(path: str | Path) -> Iterator[Row]:
+def read_rows(path: str | Path) -> Iterator[Any]:
     """The rows of a results file, one at a time; LipoptError if one is damaged."""
     with Path(path).open("rb") as file:
-        file.readline()  # the header
+        kind = _row_type(file.readline())
+        if kind is None:
+            raise _unknown(path)
         for number, line in enumerate(file, start=2):
             try:
-                yield _parse_row(line)
+                yield _parse_row(line, kind)
             except ValueError as error:
                 raise LipoptError(f"{path} is damaged at line {number}: {error}") from error
 
@@ -143,18 +158,28 @@ def _exists(path: Path) -> LipoptError:
 
 
 def _header_line(header: Mapping[str, Any]) -> bytes:
-    return (json.dumps({"format": FORMAT, **header}) + "\n").encode()
+    return (json.dumps(header) + "\n").encode()
+
+
+def _row_type(header: bytes) -> type[AnyRow] | None:
+    """What the rows of a file with this header are; None if it is not known."""
+    try:
+        return FORMATS.get(json.loads(header)["format"])
+    except (ValueError, KeyError, TypeError):
+        return None
+
+
+def _unknown(path: str | Path) -> LipoptError:
+    return LipoptError(f"{path} is no results file of this version; write to another file")
 
 
 def _check_header(line: bytes, path: Path, header: Mapping[str, Any]) -> None:
     """Refuse to go on with a file whose rows answer something else."""
-    try:
-        found = json.loads(line)
-        known = found["format"] == FORMAT
-    except (ValueError, KeyError, TypeError):
-        known = False
-    if not known:
-        raise LipoptError(f"{path} is no results file of this version; write to another file")
+    if _row_type(line) is None:
+        raise _unknown(path)
+    found = json.loads(line)
+    if found["format"] != header["format"]:
+        raise LipoptError(f"{path} holds the rows of another command; write to another file")
     plain = json.loads(json.dumps(header))  # as it would be read: tuples become lists
     for name, value in plain.items():
         if found.get(name) != value:
@@ -162,7 +187,9 @@ def _check_header(line: bytes, path: Path, header: Mapping[str, Any]) -> None:
             raise LipoptError(f"{path} was made with {what}; write to another file")
 
 
-def _whole_points(file: BinaryIO, path: Path, points: range, rows: int) -> tuple[set[int], int]:
+def _whole_points(
+    file: BinaryIO, path: Path, points: range, rows: int, kind: type[AnyRow]
+) -> tuple[set[int], int]:
     """The points that have all their rows, and where in the file the last of them ends.
 
     The file has been read up to the end of its header. What is torn comes last: a line that is
@@ -173,7 +200,7 @@ def _whole_points(file: BinaryIO, path: Path, points: range, rows: int) -> tuple
     end = position
     for number, line in enumerate(file, start=2):
         try:
-            row = _parse_row(line)
+            row = _parse_row(line, kind)
             _check_place(row, points, done, current)
         except ValueError as error:
             is_last = not file.read(1)
@@ -191,7 +218,7 @@ def _whole_points(file: BinaryIO, path: Path, points: range, rows: int) -> tuple
     return done, end
 
 
-def _check_place(row: Row, points: range, done: set[int], current: set[Key]) -> None:
+def _check_place(row: AnyRow, points: range, done: set[int], current: set[Key]) -> None:
     """Raise ValueError unless a row may stand after those that are there."""
     if row.point not in points:
         raise ValueError(f"the data has no point {row.point}")
@@ -201,7 +228,7 @@ def _check_place(row: Row, points: range, done: set[int], current: set[Key]) -> 
         raise ValueError("the rows of the point before it are not complete")
 
 
-def _parse_row(line: bytes) -> Row:
+def _parse_row(line: bytes, kind: type[AnyRow]) -> AnyRow:
     """The row that a line holds; ValueError if it is not a valid one."""
     if not line.endswith(b"\n"):
         raise ValueError("the line is torn")
@@ -209,13 +236,20 @@ def _parse_row(line: bytes) -> Row:
         entries = json.loads(line)
     except (ValueError, RecursionError) as error:
         raise ValueError("the line is not JSON") from error
-    if not isinstance(entries, dict) or entries.keys() != TYPES.keys():
+    types = TYPES[kind]
+    if not isinstance(entries, dict) or entries.keys() != types.keys():
         raise ValueError("the line has not the fields of a row")
-    for name, allowed in TYPES.items():
+    for name, allowed in types.items():
         value = entries[name]
-        is_finite = not isinstance(value, float) or isfinite(value)
-        if type(value) not in allowed or not is_finite:
+        if type(value) not in allowed or not _is_finite(value):
             raise ValueError(f"{name} is {reprlib.repr(value)}")
     if entries["radius"] < 0 or entries["seconds"] < 0:
         raise ValueError("the radius or the time is negative")
-    return Row(**entries)
+    return kind(**entries)
+
+
+def _is_finite(value: Any) -> bool:
+    """Whether a number is finite, and whether a list holds finite numbers alone."""
+    if isinstance(value, list):
+        return all(isinstance(entry, float) and isfinite(entry) for entry in value)
+    return not isinstance(value, float) or isfinite(value)

@@ -1,15 +1,15 @@
 """Rows: what a batch run is asked at every point, and the answers it gives.
 
 An `Ask` says what is wanted at every `Point`: the Lipschitz constants of some `Target`s (outputs,
-or differences of two outputs) over the balls of some radii, and perhaps the certified radius.
-Every answer is a `Row`, one line of the results file.
+or differences of two outputs) over the balls of some radii. Every answer is a `Row`, one line of
+the results file.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
-from typing import Any, Literal, NamedTuple, TypeAlias
+from typing import Any, ClassVar, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -23,8 +23,8 @@ from ..numerics.arrays import Array
 from ..numerics.rounding import written_down, written_up
 
 Margins: TypeAlias = Literal["all", "runner-up"]
-CERTIFIED_RADIUS = "certified radius"  # the question of a row that holds a certified radius
-LARGEST_RADIUS = 1.0  # where a search for the certified radius begins, if inputs are not clipped
+LARGEST_CHUNK = 64  # rows: seconds of work or more, where a task costs milliseconds to schedule
+LARGEST_BATCH = 256  # rows of a chunk on a device, where they are solved together
 
 
 @dataclass(frozen=True)
@@ -33,18 +33,16 @@ class Row:
 
     Attributes:
         point: the number of the point in the data, from 0.
-        radius: the radius of the ball around the point; in a row "certified radius", the
-            radius that was certified.
-        question: "output 3", "margin 3 - 5" (output 3 minus output 5) or "certified radius".
-        label: the class of the point, if margins or a certified radius were asked for.
+        radius: the radius of the ball around the point.
+        question: "output 3" or "margin 3 - 5" (output 3 minus output 5).
+        label: the class of the point, if margins were asked for.
         margin: a lower bound on the margin at the point itself.
         lower: a lower bound on the Lipschitz constant: the norm of a gradient in the ball.
-        pop_lower: a lower bound on the optimum that upper bounds relax; None where it was not
-            needed to certify.
+        pop_lower: a lower bound on the optimum that upper bounds relax.
         upper: the proved upper bound on the Lipschitz constant over the ball.
         certified: whether margin > radius * upper, so that the margin is positive in the whole
-            ball; in a row "certified radius", whether the radius is positive. None where that was
-            not asked, or does not follow from constants in this norm.
+            ball; None where that was not asked, or does not follow from constants in this norm.
+            `certify` proves more, with less work.
         method: the name of the method that gave `upper`.
         status: "complete", or "time limit" if more time might have given a tighter bound.
         seconds: the time that was spent on this row, with its share of what rows have in common.
@@ -114,9 +112,7 @@ def _as_text(row: Row) -> dict[str, str]:
     return {
         "point": str(row.point),
         "question": row.question,
-        "radius": f"{row.radius:g}"
-        if row.question != CERTIFIED_RADIUS
-        else written_down(row.radius),
+        "radius": f"{row.radius:g}",
         "lower": "" if row.lower is None else written_down(row.lower),
         "upper": "" if row.upper is None else written_up(row.upper),
         "certified": {None: "", True: "yes", False: "no"}[row.certified],
@@ -167,13 +163,13 @@ class Ask:
     ball_norm: Norm = Norm.LINF
     output: int | None = None
     margins: Margins | None = None
-    certify: bool = False  # solve no further than it takes to decide whether a point is certified
-    largest: float | None = None  # radius to try for a certified radius; None: that is not asked
     clip: tuple[float, float] | None = None
     time_limit: float | None = None  # seconds for one row
     samples: int = 200
     seed: int = 0
     certificates: str | None = None  # the folder to write certificates to
+
+    format: ClassVar[str] = "lipopt-local-2"  # of results files, changed if old ones cannot go on
 
     @staticmethod
     def of(
@@ -183,20 +179,17 @@ class Ask:
         norm: str = "linf",
         ball_norm: str = "linf",
         clip: Any = None,
-        certified_radius: bool = False,
         certificates: Any = None,
         **others: Any,
     ) -> Ask:
         """What `local_bounds` was called with; LipoptError if an argument has the wrong form."""
-        radii = _numbers(radius)
+        radii = read_radii(radius)
         clip_range = None if clip is None else check_clip(clip)
-        largest = _largest_radius(clip_range) if certified_radius else None
         return Ask(
             radii,
             find_method(method),
             norm=find_norm(norm),
             ball_norm=find_norm(ball_norm),
-            largest=largest,
             clip=clip_range,
             certificates=None if certificates is None else str(certificates),
             **others,
@@ -221,7 +214,7 @@ class Ask:
     @property
     def needs_label(self) -> bool:
         """Whether the questions are about the class of a point."""
-        return self.margins is not None or self.largest is not None
+        return self.margins is not None
 
     def targets(self, values: Array, label: int | None) -> list[Target]:
         """What to bound at a point where the network's outputs have these values."""
@@ -230,7 +223,7 @@ class Ask:
                 return [Target(self.output)]
             return [Target(k) for k in range(len(values))]
         if self.margins == "all":
-            return label_margins(label, len(values))
+            return [Target(label, other) for other in range(len(values)) if other != label]
         others = [k for k in range(len(values)) if k != label]
         runner_up = max(others, key=lambda k: float(values[k]))
         return [Target(label, runner_up)]
@@ -243,12 +236,16 @@ class Ask:
             targets = outputs
         else:
             targets = 1
-        return len(self.radii) * targets + (self.largest is not None)
+        return len(self.radii) * targets
 
+    def points_per_chunk(self, outputs: int) -> int:
+        """How many points are solved together at most."""
+        largest = LARGEST_BATCH if self.batched else LARGEST_CHUNK
+        return max(1, largest // self.rows_per_point(outputs))
 
-def label_margins(label: int, outputs: int) -> list[Target]:
-    """The differences between the label's output and each of the others."""
-    return [Target(label, other) for other in range(outputs) if other != label]
+    def settings(self) -> dict[str, Any]:
+        """As the header of a results file has it."""
+        return {"method": repr(self.method), **_without_method(asdict(self))}
 
 
 def blank_row(ask: Ask, point: Point, radius: float, target: Target) -> Row:
@@ -256,20 +253,11 @@ def blank_row(ask: Ask, point: Point, radius: float, target: Target) -> Row:
     return Row(point.number, radius, target.words, point.label, method=ask.method.name)
 
 
-def blank_radius_row(ask: Ask, point: Point) -> Row:
-    """The row of a certified radius, before it is searched."""
-    return Row(point.number, 0.0, CERTIFIED_RADIUS, point.label, method=ask.method.name)
+def _without_method(settings: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in settings.items() if name != "method"}
 
 
-def _largest_radius(clip: tuple[float, float] | None) -> float:
-    """The radius of a ball that is as large as any that matters."""
-    if clip is None:
-        return LARGEST_RADIUS
-    low, high = clip
-    return high - low
-
-
-def _numbers(radius: Any) -> tuple[float, ...]:
+def read_radii(radius: Any) -> tuple[float, ...]:
     """One radius or several, as numbers."""
     try:
         values = np.atleast_1d(np.asarray(radius, dtype=np.float64))

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from numbers import Integral
 from pathlib import Path
 from typing import Any
@@ -33,8 +33,9 @@ from ..readers import load
 from ..readers.points import check_labels, check_points
 from .chunks import Chunk, in_parts, make_chunks
 from .engines import Engine, engine
-from .results_file import Records, read_rows
-from .rows import Ask, Margins, Point, Row, Rows
+from .results_file import AnyRow, Records, read_rows
+from .rows import Ask, Margins, Point, Rows
+from .verdicts import Certify
 
 METHOD = SDP(gap=1e-3)  # ten times looser than for one problem: most problems need half the time
 
@@ -42,14 +43,12 @@ METHOD = SDP(gap=1e-3)  # ten times looser than for one problem: most problems n
 def local_bounds(
     network: Any,
     points: Any,
-    radius: float | Sequence[float] = (),
+    radius: float | Sequence[float],
     *,
     input_shape: Sequence[int] | None = None,
     labels: Any = None,
     output: int | None = None,
     margins: Margins | None = None,
-    certify: bool = False,
-    certified_radius: bool = False,
     norm: NormName = "linf",
     ball_norm: NormName = "linf",
     clip: tuple[float, float] | None = None,
@@ -71,14 +70,11 @@ def local_bounds(
         points: the centers of the balls, an array (points, inputs) or (points, *input shape).
         radius: one radius of the balls, or several.
         input_shape: the shape of one input of a torch module, without the batch dimension.
-        labels: the class of every point, for margins and certified radii; the class that the
-            network gives, if they are not given.
+        labels: the class of every point, for margins; the class that the network gives, if they
+            are not given.
         output: the one output to bound; every output on its own, if it is not given.
         margins: "all" to bound, instead of outputs, the differences between the label's output and
             each of the others; "runner-up" for the difference to the largest of the others alone.
-        certify: bound margins no tighter than it takes to decide whether a point is certified.
-        certified_radius: also search, for every point, the largest radius that can be certified,
-            up to 1 or the width of `clip`.
         norm: "linf", "l2" or "l1", on the inputs.
         ball_norm: the norm of the balls. Only constants in the same norm certify them.
         clip: a range (low, high) that all inputs lie in, such as (0, 1) for pixels.
@@ -97,9 +93,8 @@ def local_bounds(
             the numbers of rows that are done, that failed, and of all.
 
     Returns:
-        Rows, a list: one for every point, radius and output or margin, and one for every certified radius,
-        sorted by point. A problem that fails leaves a row whose `error` says why. A point is
-        certified at a radius if all of its margins are: its class is then proved in the whole ball.
+        Rows, a list: one for every point, radius and output or margin, sorted by point. A problem
+        that fails leaves a row whose `error` says why. To know whether classes stay, use `certify`.
 
     Raises:
         LipoptError: an argument makes no sense, or a file cannot be written. All that can be
@@ -120,11 +115,9 @@ def local_bounds(
         norm=norm,
         ball_norm=ball_norm,
         clip=clip,
-        certified_radius=certified_radius,
         certificates=certificates,
         output=as_index(output),
         margins=margins,
-        certify=certify,
         time_limit=time_limit,
         samples=samples,
         seed=seed,
@@ -132,15 +125,8 @@ def local_bounds(
     run = Run.about(
         load(network, input_shape=input_shape), points, ask, labels=labels, resume=resume
     )
-    rows: list[Row] = []
     with engine(jobs, cluster) as where, rows_progress_as_asked(progress) as show:
-        if path is None:
-            for chunk_rows in run.solve(where, progress=show):
-                rows += chunk_rows
-        else:
-            run.write(Path(path), where, resume, show)
-            rows += read_rows(path)
-    return Rows(sorted(rows, key=lambda row: row.point))
+        return Rows(run.rows(where, path, resume, show))
 
 
 @dataclass(frozen=True, eq=False)
@@ -150,7 +136,7 @@ class Run:
     network: Network
     points: Array  # one a row
     labels: Array | None  # None if the questions need none
-    ask: Ask
+    ask: Ask | Certify
     first: int = 0  # the number of the first point
 
     @staticmethod
@@ -158,7 +144,7 @@ class Run:
     def about(
         network: Network,
         points: Any,
-        ask: Ask,
+        ask: Ask | Certify,
         *,
         labels: Any = None,
         only: slice = slice(None),
@@ -169,7 +155,11 @@ class Run:
         `only` says which of the points are meant; the others are not looked at."""
         rows = check_points(network, points, only)
         first = only.start or 0
-        _check_ask(network, ask, labels is not None)
+        _check_radii(ask)
+        if isinstance(ask, Ask):
+            _check_ask(network, ask, labels is not None)
+        else:
+            ask.check(network)
         _check_balls(ask, rows, first)
         classes = None
         if labels is not None:
@@ -186,17 +176,28 @@ class Run:
 
     def header(self) -> dict[str, Any]:
         """What the rows answer: runs with the same header give the same rows."""
-        settings = asdict(self.ask)
-        del settings["method"]
         labels = b"" if self.labels is None else self.labels.tobytes()
         return {
+            "format": self.ask.format,
             "network": self.network.hash,
             "data": hashlib.sha256(np.ascontiguousarray(self.points).tobytes()).hexdigest(),
             "points": [self.first, self.first + len(self.points)],
-            "method": repr(self.ask.method),
-            **settings,
+            **self.ask.settings(),
             "labels": hashlib.sha256(labels).hexdigest(),
         }
+
+    def rows(
+        self, where: Engine, path: str | Path | None, resume: bool, progress: RowsProgress | None
+    ) -> list[Any]:
+        """All rows, sorted by point; if there is a path, they are in that file, too."""
+        rows: list[AnyRow] = []
+        if path is None:
+            for chunk_rows in self.solve(where, progress=progress):
+                rows += chunk_rows
+        else:
+            self.write(Path(path), where, resume, progress)
+            rows += read_rows(path)
+        return sorted(rows, key=lambda row: row.point)
 
     def write(
         self, path: Path, where: Engine, resume: bool = False, progress: RowsProgress | None = None
@@ -219,7 +220,7 @@ class Run:
         where: Engine,
         done: frozenset[int] = frozenset(),
         progress: RowsProgress | None = None,
-    ) -> Iterator[list[Row]]:
+    ) -> Iterator[list[AnyRow]]:
         """The rows of the points that are not done, by chunks."""
         finished = len(done) * self.rows_per_point
         failed = 0
@@ -273,12 +274,10 @@ def _check_ask(network: Network, ask: Ask, has_labels: bool) -> None:
     """Refuse questions that make no sense, or that this network has no answer to."""
     if ask.batched:
         backend(ask.batched.device)  # LipoptError if the device is not there
-    _check_radii(ask)
     if ask.margins not in (None, "all", "runner-up"):
         raise LipoptError(f"margins are 'all' or 'runner-up', got '{ask.margins}'")
     if ask.output is not None:
         _check_output(network, ask)
-    certifies = ask.certify or ask.largest is not None
     refusals = [
         (
             ask.needs_label and network.output_size < 2,
@@ -286,15 +285,7 @@ def _check_ask(network: Network, ask: Ask, has_labels: bool) -> None:
         ),
         (
             has_labels and not ask.needs_label,
-            "labels go with margins or the certified radius",
-        ),
-        (
-            ask.certify and ask.margins is None,
-            "to certify, ask for margins",
-        ),
-        (
-            certifies and not ask.certifies_balls,
-            f"only constants in the norm {ask.ball_norm} certify {ask.ball_norm} balls",
+            "labels go with margins",
         ),
     ]
     for refused, message in refusals:
@@ -303,9 +294,9 @@ def _check_ask(network: Network, ask: Ask, has_labels: bool) -> None:
     check_work(ask.time_limit, ask.seed, ask.samples)
 
 
-def _check_radii(ask: Ask) -> None:
-    if not ask.radii and ask.largest is None:
-        raise LipoptError("give a radius, or ask for the certified radius")
+def _check_radii(ask: Ask | Certify) -> None:
+    if not ask.radii and isinstance(ask, Ask):
+        raise LipoptError("give a radius")
     for k, radius in enumerate(ask.radii):
         if radius in ask.radii[:k]:
             raise LipoptError(f"each radius may be given once; {radius} is given twice")
@@ -322,7 +313,7 @@ def _check_output(network: Network, ask: Ask) -> None:
         raise LipoptError("ask for one output or for margins, not for both")
 
 
-def _check_balls(ask: Ask, points: Array, first: int) -> None:
+def _check_balls(ask: Ask | Certify, points: Array, first: int) -> None:
     """Refuse balls that do not exist. If the one around the farthest point does, all of them do."""
     if ask.clip is not None:
         low, high = ask.clip

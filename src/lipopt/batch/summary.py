@@ -1,4 +1,4 @@
-"""What a batch run found, in numbers: for every radius, and the certified radii."""
+"""What a run on local constants found, in numbers, for every radius."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from .rows import CERTIFIED_RADIUS, Row
+from .rows import Row
 
 
 @dataclass(frozen=True)
@@ -36,23 +36,18 @@ class RadiusSummary:
 
 @dataclass(frozen=True)
 class Summary:
-    """A whole run: its radii, and the certified radii of its points."""
+    """A whole run."""
 
     radii: tuple[RadiusSummary, ...]
-    certified_radii: dict[int, float]  # by point
     unfinished: int  # rows that ended at the time limit
     failed: int  # rows without an answer
     reason: str | None = None  # why the first of them failed
 
     def to_json(self) -> str:
         """The numbers, as one line of JSON."""
-        certified = []
-        for point, radius in self.certified_radii.items():
-            certified.append({"point": point, "radius": radius})
         return json.dumps(
             {
                 "radii": [radius.numbers() for radius in self.radii],
-                "certified_radii": certified,
                 "unfinished": self.unfinished,
                 "failed": self.failed,
             }
@@ -101,7 +96,6 @@ class _Tally:
 def summarize(rows: Iterable[Row], outputs: int) -> Summary:
     """The summary of the rows of a run on a network with that many outputs."""
     tallies: dict[float, _Tally] = defaultdict(_Tally)
-    certified_radii: dict[int, float] = {}
     unfinished = 0
     failed = 0
     reason = None
@@ -111,13 +105,9 @@ def summarize(rows: Iterable[Row], outputs: int) -> Summary:
             failed += 1
             if reason is None:
                 reason = row.error
-        if row.question != CERTIFIED_RADIUS:
-            tallies[row.radius].count(row)
-        elif row.error is None:
-            certified_radii[row.point] = row.radius
+        tallies[row.radius].count(row)
     radii = [tallies[radius].summary(radius, outputs - 1) for radius in sorted(tallies)]
-    ordered = dict(sorted(certified_radii.items()))
-    return Summary(tuple(radii), ordered, unfinished, failed, reason)
+    return Summary(tuple(radii), unfinished, failed, reason)
 
 
 def _spread(name: str, values: Sequence[float]) -> dict[str, float | None]:

@@ -92,7 +92,7 @@ def certify(posed: Posed, tasks: Sequence[Task], bounds: Sequence[UpperBound]) -
     claim = round_up(max(Fraction(before), Fraction(proved) * (1 + Fraction(ROOM))))
     lines = [
         f"lipopt-certificate {version}",
-        *_comments(network.source),
+        *comments(network.source),
         f"network {posed.merged.original.hash}",
         *_merge_lines(posed.merged),
         f"norm {question.norm}",
@@ -103,7 +103,7 @@ def certify(posed: Posed, tasks: Sequence[Task], bounds: Sequence[UpperBound]) -
     for k in range(question.rows.shape[0]):
         lines += row_lines(question.rows[[k], :])
     first = posed.intervals if posed.refinement is None else posed.refinement.before
-    lines += _domain_lines(network, question.domain, first)
+    lines += domain_lines(network, question.domain, first)
     lines += [f"bound {exact([claim])}", *body]
     text = "\n".join([*lines, f"end {len(lines)}", ""])
     return Certificate(text, claim, _loss(claim, before))
@@ -262,7 +262,7 @@ def _merge_lines(merged: Merged) -> list[str]:
     return lines
 
 
-def _comments(source: Source | None) -> list[str]:
+def comments(source: Source | None) -> list[str]:
     """Where the network was read from, for people; the checker does not use it."""
     if source is None:
         return []
@@ -295,7 +295,7 @@ def _ball_lines(ball: RoundBall) -> list[str]:
     return ["domain ball", f"norm {ball.norm}", center, f"radii {exact(ball.radii)}"]
 
 
-def _domain_lines(network: Network, domain: Domain, intervals: list[Interval] | None) -> list[str]:
+def domain_lines(network: Network, domain: Domain, intervals: list[Interval] | None) -> list[str]:
     """The domain and, for a box, the slopes of the lines around activations that backward bounds use."""
     if domain is None or intervals is None:
         return ["domain space"]

@@ -3,9 +3,9 @@
 Exit codes:
 
     0    done
-    1    `local`: done, but some rows have no answer; they say why
+    1    `local`, `certify`: done, but some rows have no answer; they say why
     2    bad input, or a request that cannot be met; one line on standard error says why
-    130  interrupted (Ctrl-C, and for `local` also SIGTERM)
+    130  interrupted (Ctrl-C, and for `local` and `certify` also SIGTERM)
 
 Those of `check` are lipcheck's: 0 verified, 1 rejected, 2 malformed, 3 another network, 4 limits
 exceeded, 70 internal error.
@@ -25,6 +25,7 @@ import typer
 
 from ..errors import LipoptError
 from ..names import printable
+from .certify import certify
 from .jacobian import jacobian
 from .local import local
 from .options import Run
@@ -61,8 +62,8 @@ def _until_nobody_reads(run: Run) -> Run:
     return call
 
 
-# In the order of the help.
-for run in (info, bound, lower, compare, check, jacobian, report, local, demo):
+COMMANDS = (info, bound, lower, compare, check, jacobian, report, local, certify, demo)
+for run in COMMANDS:  # in the order of the help
     app.command(help=_help(run.__doc__ or ""))(_until_nobody_reads(run))
 
 

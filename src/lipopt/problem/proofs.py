@@ -224,6 +224,29 @@ class Tree:
     root: Branching
 
 
+@dataclass(frozen=True, eq=False)
+class MarginLeaf:
+    """A cell in which a function of the outputs is bounded by lines.
+
+    The function, less weights * sign (y - value) over the splits on the way to the cell, where
+    every neuron is replaced by a line with the given slope, is positive over the whole ball."""
+
+    slopes: Array  # (neurons of the network,)
+    weights: Array  # (splits,)
+
+
+@dataclass(eq=False)
+class MarginSplit:
+    """A cell that is divided: where the input of a neuron is at most the value, and at least."""
+
+    neuron: int  # numbered over all activation nodes
+    value: float
+    # Before a part is bounded, nothing is known of it.
+    parts: list[MarginTree | None] = field(default_factory=lambda: [None, None])
+
+
+MarginTree: TypeAlias = MarginLeaf | MarginSplit
+
 Proof: TypeAlias = (
     PathSums
     | LayerNorms

@@ -1,4 +1,4 @@
-"""A picture of a batch run: histograms of its constants and of its certified radii."""
+"""Pictures of batch runs: a histogram of constants, or certified accuracy against the radius."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 
 from ..batch.summary import Summary
+from ..batch.verdict_summary import VerdictSummary
 from ..errors import LipoptError
 
 FEWEST_BINS = 10
 MOST_BINS = 50
 ROWS_PER_BIN = 10  # between these two limits
-RADIUS_BINS = 30
 FIGURE_SIZE = (8, 4)  # inches
 DOTS_PER_INCH = 150
 
@@ -27,18 +27,56 @@ def check_picture(path: Path) -> None:
 
 
 def draw(summary: Summary, path: Path) -> None:
-    """Histograms of the constants, in a color for every radius, and of the certified radii."""
+    """A histogram of the constants, in a color for every radius."""
     figure = _figure()
-    panels = []
+    panel = figure.subplots()
+    _draw_constants(panel, summary)
+    panel.yaxis.get_major_locator().set_params(integer=True)
+    _save(figure, path)
+
+
+def draw_verdicts(summary: VerdictSummary, path: Path) -> None:
+    """Certified accuracy against the radius, with what no attack broke above it; or both radii."""
+    figure = _figure()
+    panel = figure.subplots()
     if summary.radii:
-        panels.append(_draw_constants)
+        _draw_accuracy(panel, summary)
     if summary.certified_radii:
-        panels.append(_draw_certified_radii)
-    axes = figure.subplots(1, max(1, len(panels)), squeeze=False)[0]
-    for draw_panel, panel in zip(panels, axes, strict=False):
-        draw_panel(panel, summary)
-    for panel in figure.axes:
-        panel.yaxis.get_major_locator().set_params(integer=True)
+        _draw_radii(panel, summary)
+    panel.set(xlabel="radius", ylabel="share of the points", ylim=(0, 1))
+    panel.set_xlim(left=0)
+    panel.legend()
+    _save(figure, path)
+
+
+def _draw_accuracy(panel: Any, summary: VerdictSummary) -> None:
+    """What was certified and what was not broken, at each radius that was asked for."""
+    radii = [0.0]
+    first = summary.radii[0]
+    certified = [first.right / first.points]
+    unbroken = [first.right / first.points]
+    for entry in summary.radii:
+        radii.append(entry.radius)
+        certified.append(entry.certified / entry.points)
+        unbroken.append(1 - (entry.broken + entry.failed) / entry.points)
+    panel.plot(radii, unbroken, "s--", label="no counterexample found")
+    panel.plot(radii, certified, "o-", label="certified")
+    panel.fill_between(radii, certified, unbroken, alpha=0.15)
+
+
+def _draw_radii(panel: Any, summary: VerdictSummary) -> None:
+    """The same, from the certified and the broken radius of every point."""
+    points = len(summary.certified_radii)
+    certified = np.sort(list(summary.certified_radii.values()))
+    unbroken = [summary.broken_radii.get(point, np.inf) for point in summary.certified_radii]
+    broken = np.sort(unbroken)
+    known = broken[np.isfinite(broken)]
+    share = 1 - np.arange(points) / points
+    panel.step(known, share[: len(known)], "--", label="broken radii above")
+    panel.step(certified, share, label="certified radii above")
+
+
+def _save(figure: Any, path: Path) -> None:
     try:
         figure.savefig(path, dpi=DOTS_PER_INCH)
     except OSError as error:
@@ -56,11 +94,6 @@ def _draw_constants(panel: Any, summary: Summary) -> None:
         panel.hist(radius.uppers, bins=bins, histtype="step", linewidth=1.5, label=name)
     panel.set(xlabel="upper bound on the local Lipschitz constant", ylabel="problems")
     panel.legend()
-
-
-def _draw_certified_radii(panel: Any, summary: Summary) -> None:
-    panel.hist(list(summary.certified_radii.values()), bins=RADIUS_BINS)
-    panel.set(xlabel="certified radius", ylabel="points")
 
 
 def _figure() -> Any:

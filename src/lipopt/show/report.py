@@ -21,8 +21,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from ..api import bound, compare
-from ..batch.radius import certified_radius
-from ..batch.run import METHOD
+from ..batch.certify import certified_radius
 from ..errors import LipoptError
 from ..methods.baselines import path_sum_rows
 from ..model.domain import Ball, Domain, one_box_only
@@ -216,9 +215,7 @@ def _answer(
     if label is not None and isinstance(asked.domain, Ball):
         ball = asked.domain
         center = ball.middle(network.input_size)
-        radius = certified_radius(
-            network, center, label, norm=ball.norm, clip=ball.clip, method=METHOD
-        )
+        radius = certified_radius(network, center, label, norm=ball.norm, clip=ball.clip)
         about_class = words.class_sentence(label, radius, ball, units)
     source = network.source
     return {

@@ -14,6 +14,7 @@ from rich.measure import Measurement
 from rich.table import Table
 
 from ..batch.summary import Summary
+from ..batch.verdict_summary import VerdictSummary
 from ..methods.lp.sparsity import PatternSize
 from ..model.network import Activation, Input, Network
 from ..names import printable
@@ -144,14 +145,40 @@ def show_summary(console: Console, summary: Summary) -> None:
     """Print what a batch run found."""
     if summary.radii:
         console.print(_summary_table(console, summary))
-    if summary.certified_radii:
-        console.print(
-            _certified_radii_line(list(summary.certified_radii.values())), highlight=False
-        )
     if summary.unfinished:
         console.print(
             f"{summary.unfinished} problems ended at the time limit; with more time their bounds may be tighter"
         )
+    _show_failures(console, summary)
+
+
+def show_verdicts(console: Any, summary: VerdictSummary) -> None:
+    """Print what a run of `certify` found."""
+    if summary.radii:
+        console.print(_verdicts_table(summary))
+    if summary.certified_radii:
+        console.print(
+            _certified_radii_line(list(summary.certified_radii.values())), highlight=False
+        )
+    _show_failures(console, summary)
+
+
+def _verdicts_table(summary: VerdictSummary) -> Table:
+    """A row per radius: points by what was found, and certified ones by the proof."""
+    table = Table(box=box.SIMPLE_HEAD)
+    columns = ["radius", "points", "right", "certified", "broken", "open"]
+    proofs = ["linear", "slopes", "branching"]
+    for column in [*columns, *(f"by {proof}" for proof in proofs)]:
+        table.add_column(column, justify="right")
+    for entry in summary.radii:
+        counts = [entry.points, entry.right, entry.certified, entry.broken, entry.open]
+        counts += [entry.proofs[proof] for proof in proofs]
+        table.add_row(f"{entry.radius:g}", *(str(count) for count in counts))
+    return table
+
+
+def _show_failures(console: Any, summary: Summary | VerdictSummary) -> None:
+    """Say how many rows have no answer, and why the first has none."""
     if summary.failed:
         reason = printable(summary.reason or "")
         console.print(

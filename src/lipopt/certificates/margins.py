@@ -1,0 +1,111 @@
+"""The certificate of a ball in which the class stays: all margins are at least a positive number."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import scipy.sparse as sp
+
+from ..model.domain import Ball
+from ..model.network import Network
+from ..numerics.arrays import Array
+from ..problem.intervals import preactivation_intervals
+from ..problem.proofs import MarginLeaf, MarginSplit, MarginTree
+from .certificate import Certificate
+from .dyadic import Rounded, exact, join, row_lines
+from .flat import activation_nodes
+from .write import comments, domain_lines
+
+SLOPE_BITS = 50  # binary digits of slopes and weights, relative to the largest of a row
+ROOM = 2.0**-20  # of the claim, relative, for rounded slopes and what the checker finds differently
+
+
+def certify_margins(
+    network: Network, ball: Ball, label: int, proofs: Mapping[int, MarginTree], least: float
+) -> Certificate:
+    """The certificate that the label's output exceeds all others in a ball by `least`, or nearly.
+
+    `proofs` has a tree for every other class."""
+    size = network.input_size
+    intervals = preactivation_intervals(network, *ball.bounds(size), ball.ball(size))
+    claim = least * (1 - ROOM)
+    others = list(proofs)
+    lines = [
+        "lipopt-certificate 2",
+        *comments(network.source),
+        f"network {network.hash}",
+        "norm none",
+        f"outputs {len(others)}",
+    ]
+    for other in others:
+        columns = ([0, 0], [label, other])
+        row = sp.csr_array(([1.0, -1.0], columns), shape=(1, network.output_size))
+        lines += row_lines(row)
+    lines += domain_lines(network, ball, intervals)
+    lines.append(f"bound {exact([claim])}")
+    lines += _tree_lines(network, [proofs[other] for other in others])
+    text = "\n".join([*lines, f"end {len(lines)}", ""])
+    return Certificate(text, claim, ROOM)
+
+
+def _tree_lines(network: Network, trees: Sequence[MarginTree]) -> list[str]:
+    """Margins that need no split share a tree of one cell; the others have trees of their own."""
+    writer = _Writer.of(network)
+    whole = [row for row, tree in enumerate(trees) if isinstance(tree, MarginLeaf)]
+    divided = [row for row, tree in enumerate(trees) if isinstance(tree, MarginSplit)]
+    lines = [f"trees {len(divided) + bool(whole)}"]
+    if whole:
+        lines += [f"rows {join([len(whole), *whole])}", *writer.head, "cell leaf"]
+        for row in whole:
+            lines += _leaf_lines(trees[row])
+    for row in divided:
+        lines += [f"rows 1 {row}", *writer.cells(trees[row])]
+    return lines
+
+
+@dataclass(frozen=True, eq=False)
+class _Writer:
+    """How a network's neurons are named."""
+
+    nodes: Array  # of every neuron, the activation node that it belongs to
+    places: Array  # and its place in that node
+    head: list[str]  # the first lines of every cell: no cuts, and no neuron is fixed
+
+    @staticmethod
+    def of(network: Network) -> _Writer:
+        nodes = []
+        places = []
+        head = ["cuts 0"]
+        for i in activation_nodes(network):
+            size = network.nodes[i].size
+            nodes.append(np.full(size, i))
+            places.append(np.arange(size))
+            head.append("fixed 0")
+        none = np.empty(0, dtype=int)
+        return _Writer(np.concatenate([none, *nodes]), np.concatenate([none, *places]), head)
+
+    def cells(self, tree: MarginTree) -> list[str]:
+        """A tree in prefix order."""
+        lines: list[str] = []
+        pending: list[MarginTree | None] = [tree]
+        while pending:
+            cell = pending.pop()
+            lines += self.head
+            if isinstance(cell, MarginLeaf):
+                lines += ["cell leaf", *_leaf_lines(cell)]
+                continue
+            assert cell is not None
+            place = f"neuron {self.nodes[cell.neuron]} {self.places[cell.neuron]}"
+            lines += ["cell neuron", place, f"value {exact([cell.value])}"]
+            pending += reversed(cell.parts)
+        return lines
+
+
+def _leaf_lines(leaf: MarginTree) -> list[str]:
+    assert isinstance(leaf, MarginLeaf)
+    return [
+        f"weights {Rounded.of(leaf.weights, SLOPE_BITS)}",
+        f"slopes {Rounded.of(leaf.slopes, SLOPE_BITS)}",
+    ]

@@ -1,0 +1,121 @@
+"""The command about the classes of many points: certify."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from ..progress import rows_progress
+from .many import Data, Output, Where, ended_like_ctrl_c, print_rows
+from .options import (
+    STANDARD_OUTPUT,
+    ClipOption,
+    NormName,
+    Reading,
+    SeedOption,
+    TimeOption,
+    command,
+    numbers,
+    read_clip,
+)
+
+
+@dataclass(frozen=True)
+class Asked:
+    """The options that say what is asked about every point."""
+
+    radius: Annotated[
+        str | None, typer.Option("--radius", metavar="R[,R...]", help="radii of the balls")
+    ] = None
+    certified_radius: Annotated[
+        bool,
+        typer.Option(
+            "--certified-radius", help="search the certified radius, up to 1 or the width of --clip"
+        ),
+    ] = False
+    norm: Annotated[NormName, typer.Option("--norm", help="norm of the balls")] = NormName.linf
+    clip: ClipOption = None
+
+    def options(self) -> dict[str, Any]:
+        """As arguments of `Certify.of`."""
+        return {
+            "radius": numbers(self.radius or "", "--radius"),
+            "certified_radius": self.certified_radius,
+            "norm": self.norm.value,
+            "clip": read_clip(self.clip),
+        }
+
+
+@dataclass(frozen=True)
+class Proving:
+    """The options that say how far proofs go."""
+
+    cells: Annotated[
+        int, typer.Option("--cells", help="of branch and bound, for every ball; 0 for none")
+    ] = 1000
+    time_limit: TimeOption = None
+    seed: SeedOption = 0
+    certificates: Annotated[
+        Path | None,
+        typer.Option("--certificates", help="folder for a certificate of every certified ball"),
+    ] = None
+
+    def options(self) -> dict[str, Any]:
+        """As arguments of `Certify.of`."""
+        return {
+            "cells": self.cells,
+            "time_limit": self.time_limit,
+            "seed": self.seed,
+            "certificates": self.certificates,
+        }
+
+
+@command(Reading, Data, Asked, Proving, Where, Output)
+def certify(
+    reading: Reading, data: Data, asked: Asked, proving: Proving, where: Where, output: Output
+) -> None:
+    """Say of many points whether their class stays in balls around them: certified, broken (with
+    the input that breaks it) or open."""
+    from ..batch.engines import engine
+    from ..batch.run import Run
+    from ..batch.verdicts import Certify
+
+    output.check(reading.model)
+    network = reading.network
+    points = data.read_points()
+    only = data.only(len(points))
+    ask = Certify.of(**asked.options(), **proving.options())
+    run = Run.about(
+        network, points, ask, labels=data.read_labels(), only=only, resume=output.resume
+    )
+    with (
+        ended_like_ctrl_c(),
+        engine(where.number_of_jobs(None), where.cluster) as chosen,
+        rows_progress(output.quiet) as progress,
+    ):
+        if output.results == STANDARD_OUTPUT:
+            print_rows(run.solve(chosen, progress=progress))
+            return
+        run.write(output.results, chosen, output.resume, progress)
+    _show(output)
+
+
+def _show(output: Output) -> None:
+    """Show what is in the results file; exit code 1 if some rows have no answer."""
+    from ..batch.results_file import read_rows
+    from ..batch.verdict_summary import summarize_verdicts
+    from ..show import tables
+    from ..show.histograms import draw_verdicts
+
+    summary = summarize_verdicts(read_rows(output.results))
+    if output.plot is not None:
+        draw_verdicts(summary, output.plot)
+    if output.as_json:
+        print(summary.to_json())
+    elif not output.quiet:
+        tables.show_verdicts(tables.console(), summary)
+    if summary.failed:
+        raise typer.Exit(1)

@@ -1,0 +1,185 @@
+"""Steps towards the best lines and forces, for many cells at once, each with one function to bound.
+
+At the point of the ball where a bound is attained, replace every neuron by its line. The derivative
+of the bound in a mix is then the neuron's coefficient times how much the one line is above the
+other there; in a force, how far the neuron's input is beyond the end of its interval. Steps are
+those of Adam (Kingma and Ba), and the best bound of every cell is kept.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from ..model.network import Network
+from ..numerics.arrays import Array
+from .backward import Bounded, Functions, lower_bounds, values_along
+from .enclosures import Enclosures, functions_of
+from .lines import Group, Mixed, Ranges, Sides, groups
+
+STEP = 0.25  # of a mix, the first one
+FORCE_STEP = 0.1  # of a force, relative to the largest coefficient of its node
+SHRINK = 0.93  # of a step, every time
+MEMORY = 0.8  # of the mean of derivatives,
+SQUARE_MEMORY = 0.95  # and of their squares
+BURST = 4  # steps, after which cells that are done are put aside
+TINY_DERIVATIVE = 1e-12  # keeps quotients finite
+
+
+@dataclass(frozen=True, eq=False)
+class Batch:
+    """Cells, and the lines and forces that bound their functions."""
+
+    functions: Functions
+    ranges: Ranges
+    sides: Sides
+    # Whether the lower, or the upper, end of an interval was made by a split: then it is a
+    # constraint, which a force may use.
+    is_low_split: Array
+    is_high_split: Array
+    choices: Array  # (2, cells, neurons): mixes and forces
+
+    @property
+    def count(self) -> int:
+        return len(self.is_low_split)
+
+    def only(self, chosen: Array) -> Batch:
+        """Some of the cells."""
+        return Batch(
+            functions_of(self.functions, chosen),
+            self.ranges.only(chosen),
+            self.sides.only(chosen),
+            self.is_low_split[chosen],
+            self.is_high_split[chosen],
+            self.choices[:, chosen],
+        )
+
+    def with_choices(self, choices: Array) -> Batch:
+        return Batch(
+            self.functions,
+            self.ranges,
+            self.sides,
+            self.is_low_split,
+            self.is_high_split,
+            choices,
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class Evaluated:
+    """The bounds of cells, and the derivatives and points that go with them."""
+
+    bounded: Bounded
+    points: Array  # (cells, inputs): where the bounds are attained
+    inputs: Array  # (cells, neurons): of neurons there, with lines in place of those before them
+    derivatives: Array  # (2, cells, neurons): in mixes and forces
+    sizes: Array  # (cells, neurons): the largest coefficient of the neuron's node
+
+
+def evaluate(enclosures: Enclosures, batch: Batch) -> Bounded:
+    """The bounds of all cells, with the mixes and forces that they have."""
+    neurons = {group.node: group.neurons for group in groups(enclosures.network)}
+    relaxation = Mixed(neurons, batch.sides, batch.ranges, *batch.choices)
+    return lower_bounds(
+        enclosures.network, enclosures.balls, enclosures.sizes, batch.functions, relaxation
+    )
+
+
+def differentiate(enclosures: Enclosures, batch: Batch) -> Evaluated:
+    """The same, with what tells how to make the bounds better."""
+    found = evaluate(enclosures, batch)
+    points = enclosures.balls.where_least(found.own, batch.functions.owners)
+    values = values_along(enclosures.network, points, found.lines)
+    inputs = np.zeros(batch.ranges.low.shape)
+    derivatives = np.zeros(batch.choices.shape)
+    sizes = np.zeros(inputs.shape)
+    for group in groups(enclosures.network):
+        if group.node in found.met:
+            own = group.neurons
+            y = values[group.source]
+            inputs[:, own] = y
+            derivatives[0, :, own] = _mix_derivatives(batch, group, found.met[group.node], y)
+            derivatives[1, :, own] = _force_derivatives(batch, group, y)
+            sizes[:, own] = np.abs(found.met[group.node]).max(axis=1, keepdims=True)
+    return Evaluated(found, points, inputs, derivatives, sizes)
+
+
+def _mix_derivatives(batch: Batch, group: Group, c: Array, y: Array) -> Array:
+    """The coefficients times how much the second lines are above the first at y."""
+    pair = batch.sides.chosen(group.neurons, c > 0)
+    return c * ((pair.slopes[1] - pair.slopes[0]) * y + (pair.offsets[1] - pair.offsets[0]))
+
+
+def _force_derivatives(batch: Batch, group: Group, y: Array) -> Array:
+    """y - end, for the end that a force belongs to; without one, an end that y is beyond."""
+    own = group.neurons
+    force = batch.choices[1][:, own]
+    below = y - batch.ranges.low[:, own]
+    above = y - batch.ranges.high[:, own]
+    uses_low = batch.is_low_split[:, own] & ((force < 0) | ((force == 0) & (below < 0)))
+    uses_high = batch.is_high_split[:, own] & ((force > 0) | ((force == 0) & (above > 0)))
+    return np.where(uses_low, below, np.where(uses_high, above, 0.0))
+
+
+@dataclass(frozen=True, eq=False)
+class Best:
+    """The best bound of every cell, and the mixes and forces that gave it."""
+
+    bounds: Array
+    choices: Array
+
+    def keep(self, cells: Array, bounds: Array, choices: Array) -> None:
+        """Take over what is better, for these cells."""
+        is_better = bounds > self.bounds[cells]
+        self.bounds[cells[is_better]] = bounds[is_better]
+        self.choices[:, cells[is_better]] = choices[:, is_better]
+
+
+def ascend(enclosures: Enclosures, batch: Batch, steps: int, target: float = 0.0) -> Best:
+    """Better mixes and forces for every cell; a bound above the target is good enough."""
+    best = Best(np.full(batch.count, -np.inf), batch.choices.copy())
+    left = np.arange(batch.count)
+    mean = np.zeros(batch.choices.shape)
+    square = np.zeros(batch.choices.shape)
+    for step in range(steps):
+        found = differentiate(enclosures, batch)
+        best.keep(left, found.bounded.bounds, batch.choices)
+        mean += (1 - MEMORY) * (found.derivatives - mean)
+        square += (1 - SQUARE_MEMORY) * (found.derivatives**2 - square)
+        batch = batch.with_choices(_stepped(batch, found, mean, square, step))
+        if step % BURST == 0 or step == steps - 1:
+            is_left = best.bounds[left] <= target
+            left = left[is_left]
+            batch = batch.only(is_left)
+            mean = mean[:, is_left]
+            square = square[:, is_left]
+        if len(left) == 0:
+            return best
+    best.keep(left, evaluate(enclosures, batch).bounds, batch.choices)
+    return best
+
+
+def _stepped(batch: Batch, found: Evaluated, mean: Array, square: Array, step: int) -> Array:
+    """Mixes and forces after a step, within their limits."""
+    size = np.array([np.full(found.sizes.shape, STEP), FORCE_STEP * found.sizes])
+    unbiased = np.sqrt(square / (1 - SQUARE_MEMORY ** (step + 1)))
+    direction = mean / (1 - MEMORY ** (step + 1)) / (unbiased + TINY_DERIVATIVE)
+    choices = batch.choices + SHRINK**step * size * direction
+    force = choices[1]
+    # A force of one sign belongs to one end. It does not turn into one that belongs to the other.
+    least = np.where(batch.is_low_split & (batch.choices[1] <= 0), -np.inf, 0.0)
+    most = np.where(batch.is_high_split & (batch.choices[1] >= 0), np.inf, 0.0)
+    return np.array([np.clip(choices[0], 0.0, 1.0), np.clip(force, least, most)])
+
+
+def slopes_of(network: Network, found: Bounded) -> Array:
+    """The slopes of the lines that took the place of all neurons, (rows, neurons)."""
+    parts = [np.zeros((len(found.bounds), 0))]
+    for group in groups(network):
+        if group.node in found.lines:
+            parts.append(found.lines[group.node].slopes)
+        else:
+            width = group.neurons.stop - group.neurons.start
+            parts.append(np.zeros((len(found.bounds), width)))
+    return np.concatenate(parts, axis=1)

@@ -1,0 +1,162 @@
+"""Many balls at once, and the least values that linear functions have in them.
+
+Arrays have a row for every ball. A linear function belongs to one of the balls, its owner. A ball
+is cut with a box: that of the clip range, or, in l_inf, what the ball is itself. How a linear
+function is bounded in both together is said in model/round_ball.py.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from ..model.norms import Norm
+from ..model.round_ball import INSIDE, TINY_ROOT
+from ..numerics.arrays import Array, Matrix, dense
+from ..numerics.rounding import TINY, gamma
+
+
+@dataclass(frozen=True, eq=False)
+class Balls:
+    """Balls around points, and the boxes that enclose them."""
+
+    lower: Array  # (balls, inputs), rounded outward
+    upper: Array
+    centers: Array
+    radii: Array  # (balls,)
+    norm: Norm = Norm.LINF
+    is_clipped: bool = False
+
+    @staticmethod
+    def around(
+        points: Array,
+        radii: Array,
+        clip: tuple[float, float] | None = None,
+        norm: Norm = Norm.LINF,
+    ) -> Balls:
+        """The balls around points, one a row, each with a radius of its own."""
+        radius = radii[:, None]
+        lower = np.where(radius > 0, np.nextafter(points - radius, -np.inf), points)
+        upper = np.where(radius > 0, np.nextafter(points + radius, np.inf), points)
+        if clip is not None:
+            lower = np.maximum(lower, clip[0])
+            upper = np.minimum(upper, clip[1])
+        return Balls(lower, upper, points, radii, norm, clip is not None)
+
+    @staticmethod
+    def at(points: Array) -> Balls:
+        """Points, as balls of radius 0."""
+        return Balls.around(points, np.zeros(len(points)))
+
+    @property
+    def count(self) -> int:
+        return len(self.lower)
+
+    @property
+    def inputs(self) -> int:
+        return int(self.lower.shape[1])
+
+    @property
+    def is_round(self) -> bool:
+        """Whether the balls are no boxes."""
+        return self.norm is not Norm.LINF
+
+    @cached_property
+    def largest(self) -> Array:
+        """The largest absolute value of every input."""
+        return np.maximum(np.abs(self.lower), np.abs(self.upper))
+
+    @cached_property
+    def middle(self) -> Array:
+        return self.lower / 2 + self.upper / 2
+
+    @cached_property
+    def spread(self) -> Array:
+        """How far inputs are from the middle of the box at most, rounded up."""
+        distance = np.maximum(self.upper - self.middle, self.middle - self.lower)
+        return np.nextafter(distance, np.inf)
+
+    def only(self, chosen: Array) -> Balls:
+        """Some of the balls."""
+        return Balls(
+            self.lower[chosen],
+            self.upper[chosen],
+            self.centers[chosen],
+            self.radii[chosen],
+            self.norm,
+            self.is_clipped,
+        )
+
+    def least(self, rows: Array, owners: Array) -> Array:
+        """Lower bounds on rows @ x over the balls of their owners, rounded down."""
+        size = np.abs(rows)
+        center = np.einsum("rj,rj->r", rows, self.middle[owners])
+        change = np.einsum("rj,rj->r", size, self.spread[owners])
+        # The sums are off by gamma times the sums of absolute values.
+        magnitude = np.einsum("rj,rj->r", size, self.largest[owners])
+        error = gamma(2 * self.inputs + 4) * (magnitude + change) + (2 * self.inputs + 4) * TINY
+        by_box = center - change - 1.01 * error
+        if not self.is_round:
+            return by_box
+        is_left = self._is_left_to_box(rows, owners)
+        starts = np.where(is_left, self._corners(rows, owners), self.centers[owners])
+        falls = self.radii[owners] * _dual_norms(np.where(is_left, 0.0, rows), self.norm)
+        by_ball = np.einsum("rj,rj->r", rows, starts) - falls * (1 + gamma(4)) - TINY
+        # What overflows is NaN, and ignored.
+        return np.asarray(np.fmax(by_box, by_ball - 1.01 * error))
+
+    def where_least(self, rows: Array, owners: Array) -> Array:
+        """Points of the balls where rows @ x is least, or nearly."""
+        corners = self._corners(rows, owners)
+        if not self.is_round:
+            return corners
+        is_left = self._is_left_to_box(rows, owners)
+        directions = self.norm.best_direction(np.where(is_left, 0.0, rows).T).T
+        inside = self.centers[owners] - self.radii[owners][:, None] * directions
+        return np.where(is_left, corners, inside)
+
+    def interval(self, matrix: Matrix) -> tuple[Array, Array]:
+        """matrix @ center, and how far matrix @ x can be from it, rounded up: (balls, rows)."""
+        falls = self.radii[:, None] * _dual_norms(dense(matrix), self.norm)[None]
+        return (matrix @ self.centers.T).T, falls * (1 + gamma(4)) + TINY
+
+    def moved_into(self, points: Array, owners: Array) -> Array:
+        """Points, those outside of their owners' balls moved to points that are proved to be inside."""
+        centers = self.centers[owners]
+        radii = self.radii[owners][:, None]
+        if self.is_round:
+            steps = np.clip(points, self.lower[owners], self.upper[owners]) - centers
+            lengths = np.linalg.norm(steps, 1 if self.norm is Norm.L1 else 2, axis=1)
+            reach = self._reach()[owners]
+            factors = np.minimum(1.0, reach / np.maximum(lengths, np.finfo(np.float64).tiny))
+            return np.clip(
+                centers + factors[:, None] * steps, self.lower[owners], self.upper[owners]
+            )
+        lower = np.minimum(np.nextafter(centers - radii, np.inf), centers)
+        upper = np.maximum(np.nextafter(centers + radii, -np.inf), centers)
+        lower = np.maximum(lower, self.lower[owners])
+        upper = np.minimum(upper, self.upper[owners])
+        return np.clip(points, lower, upper)
+
+    def _reach(self) -> Array:
+        """Up to which distance from the center points are inside, although they are rounded."""
+        size = self.radii * self.inputs + np.abs(self.centers).sum(axis=1)
+        return np.maximum(0.0, self.radii * INSIDE - gamma(self.inputs + 8) * size)
+
+    def _corners(self, rows: Array, owners: Array) -> Array:
+        return np.where(rows > 0, self.lower[owners], self.upper[owners])
+
+    def _is_left_to_box(self, rows: Array, owners: Array) -> Array:
+        """The inputs whose end, in the direction in which a row falls, is no further than the center."""
+        centers = self.centers[owners]
+        return np.where(rows > 0, self.lower[owners] >= centers, self.upper[owners] <= centers)
+
+
+def _dual_norms(rows: Array, norm: Norm) -> Array:
+    """The dual norms of rows, rounded up, for balls in l2 or l1."""
+    if norm is Norm.L1:
+        return np.asarray(np.abs(rows).max(axis=1, initial=0.0))
+    squares = np.einsum("rj,rj->r", rows, rows, dtype=np.float64)
+    return np.asarray(np.sqrt(squares) * (1 + gamma(rows.shape[1] + 4)) + TINY_ROOT)

@@ -1,0 +1,210 @@
+"""What is known of a network in many balls: intervals of all nodes, and lines around activations.
+
+The same numbers as in problem/intervals.py, for all balls at once: arrays have a row for every
+ball.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from ..model import activations
+from ..model.network import Activation, Affine, Network
+from ..numerics.arrays import Array, dense
+from ..numerics.rounding import TINY, gamma, terms, up
+from ..problem.intervals import MAX_WORK, Interval, reads_more_than_the_input
+from .backward import Functions, Lines, Sizes, lower_bounds
+from .balls import Balls
+
+PASS_ENTRIES = 2**20  # of the largest array in one backward pass: 8 MB, what a cache can hold
+
+
+@dataclass(frozen=True, eq=False)
+class LinesAround:
+    """slope y + offset below an activation and above it, for every ball and neuron."""
+
+    below: tuple[Array, Array]
+    above: tuple[Array, Array]
+
+
+@dataclass(frozen=True, eq=False)
+class Usual:
+    """The relaxation by the usual lines of every ball, those of CROWN and DeepPoly."""
+
+    around: Mapping[int, LinesAround]  # by activation node
+    owners: Array  # of the rows
+
+    def lines(self, node: int, coefficients: Array) -> Lines:
+        around = self.around[node]
+        is_below = coefficients > 0
+        found = []
+        for below, above in zip(around.below, around.above, strict=True):
+            found.append(np.where(is_below, below[self.owners], above[self.owners]))
+        return Lines(*found)
+
+
+@dataclass(frozen=True, eq=False)
+class Enclosures:
+    """A network in many balls, as far as its nodes are enclosed."""
+
+    network: Network
+    balls: Balls
+    intervals: list[Interval]  # by node, (balls, size)
+    around: dict[int, LinesAround]  # by activation node
+    sizes: Sizes
+
+    @staticmethod
+    def of(network: Network, balls: Balls) -> Enclosures:
+        """Intervals of all nodes, by interval propagation and backward bounds."""
+        found = Enclosures(network, balls, [], {}, Sizes([], [], []))
+        found._append((balls.lower, balls.upper))
+        for i, node in enumerate(network.nodes[1:], start=1):
+            if isinstance(node, Affine):
+                interval = _affine_interval(node, found.intervals, balls)
+                for k in network.consumers[i]:
+                    reader = network.nodes[k]
+                    if isinstance(reader, Activation):
+                        interval = found._tightened(i, reader, interval)
+                found._append(interval)
+            else:
+                assert isinstance(node, Activation)
+                ends = found.intervals[node.source]
+                k1, c1, k2, c2 = activations.linear_bounds(node.kind, *ends, node.parameters)
+                found.around[i] = LinesAround((k1, c1), (k2, c2))
+                found._append(activations.value_range(node.kind, *ends, node.parameters))
+        return found
+
+    def only(self, chosen: Array) -> Enclosures:
+        """The same for some of the balls."""
+        intervals = [(low[chosen], high[chosen]) for low, high in self.intervals]
+        around = {}
+        for i, lines in self.around.items():
+            below = (lines.below[0][chosen], lines.below[1][chosen])
+            above = (lines.above[0][chosen], lines.above[1][chosen])
+            around[i] = LinesAround(below, above)
+        sizes = Sizes(
+            [part[chosen] for part in self.sizes.magnitude],
+            [part[chosen] for part in self.sizes.reach],
+            [part[chosen] for part in self.sizes.dust],
+        )
+        return Enclosures(self.network, self.balls.only(chosen), intervals, around, sizes)
+
+    def lower_bounds(self, functions: Functions) -> Array:
+        """Lower bounds on functions of nodes, with the usual lines."""
+        found = [np.zeros(0)]
+        for part in in_passes(np.arange(len(functions.owners)), self.network):
+            own = functions_of(functions, part)
+            relaxation = Usual(self.around, own.owners)
+            bounded = lower_bounds(self.network, self.balls, self.sizes, own, relaxation)
+            found.append(bounded.bounds)
+        return np.concatenate(found)
+
+    def _append(self, interval: Interval) -> None:
+        """The interval of the next node, and the sizes that follow from it."""
+        i = len(self.intervals)
+        node = self.network.nodes[i]
+        self.intervals.append(interval)
+        magnitude = np.maximum(np.abs(interval[0]), np.abs(interval[1]))
+        reach = magnitude
+        reached = np.zeros(self.balls.count)
+        if isinstance(node, Affine):
+            reach = np.repeat(np.abs(node.bias.astype(np.float64))[None], self.balls.count, axis=0)
+            for source, matrix in zip(node.sources, node.matrices, strict=True):
+                reach = reach + _times_up(matrix, self.sizes.magnitude[source])
+        for source in node.sources:
+            reached = reached + self.sizes.magnitude[source].sum(axis=1)
+        self.sizes.magnitude.append(magnitude)
+        self.sizes.reach.append(up(reach, len(node.sources) + 1))
+        self.sizes.dust.append(2 * node.size * TINY * (1 + reached))
+
+    def _tightened(self, i: int, reader: Activation, interval: Interval) -> Interval:
+        """The interval of affine node i cut by backward bounds, where a slope is not known yet."""
+        is_cut = self.balls.is_round and self.balls.is_clipped
+        if not (is_cut or reads_more_than_the_input(self.network, i)):
+            return interval
+        low = interval[0].copy()
+        high = interval[1].copy()
+        slopes = activations.slope_range(reader.kind, low, high, reader.parameters)
+        owners, entries = np.nonzero(slopes[0] < slopes[1])
+        work = 2 * len(owners) * self.network.weights
+        if work > MAX_WORK * self.balls.count:
+            return interval
+        for part in in_passes(np.arange(len(owners)), self.network):
+            own = owners[part]
+            places = entries[part]
+            least = self.lower_bounds(entries_of(self.network, i, places, own, 1.0))
+            most = -self.lower_bounds(entries_of(self.network, i, places, own, -1.0))
+            # Where something overflowed, a bound is NaN and is ignored.
+            low[own, places] = np.fmax(low[own, places], least)
+            high[own, places] = np.fmin(high[own, places], most)
+        # Rounding can make two valid bounds cross by an ulp on an interval of width zero.
+        return np.minimum(low, high), np.maximum(low, high)
+
+
+def in_passes(numbers: Array, network: Network) -> Iterator[Array]:
+    """Numbers of functions, in parts that one backward pass takes at once."""
+    if len(numbers) == 0:
+        return
+    widest = max(network.neurons, *(node.size for node in network.nodes))
+    yield from np.array_split(numbers, -(-len(numbers) * widest // PASS_ENTRIES))
+
+
+def entries_of(network: Network, i: int, entries: Array, owners: Array, sign: float) -> Functions:
+    """sign times entries of affine node i, in terms of its sources."""
+    node = network.nodes[i]
+    assert isinstance(node, Affine)
+    rows: dict[int, Array] = {}
+    for source, matrix in zip(node.sources, node.matrices, strict=True):
+        product = sign * dense(matrix[entries]).astype(np.float64)
+        rows[source] = rows[source] + product if source in rows else product
+    return Functions(rows, sign * node.bias[entries].astype(np.float64), owners)
+
+
+def functions_of(functions: Functions, chosen: Array) -> Functions:
+    """Some of the functions."""
+    rows = {k: row[chosen] for k, row in functions.rows.items()}
+    return Functions(rows, functions.constant[chosen], functions.owners[chosen])
+
+
+def _affine_interval(node: Affine, intervals: list[Interval], balls: Balls) -> Interval:
+    """The intervals of an affine node, from those of its sources; in round balls, the better of two."""
+    lower, upper = _interval_of_sum(node, intervals, None)
+    if not balls.is_round or 0 not in node.sources:
+        return lower, upper
+    least, most = _interval_of_sum(node, intervals, balls)
+    # Where something overflowed, an end is NaN and is ignored.
+    lower = np.fmax(lower, least)
+    upper = np.fmin(upper, most)
+    return np.minimum(lower, upper), np.maximum(lower, upper)
+
+
+def _interval_of_sum(node: Affine, intervals: list[Interval], balls: Balls | None) -> Interval:
+    """The sum of the sources' intervals times the weights; with balls, inputs lie in those alone."""
+    middle = node.bias.astype(np.float64)[None]
+    radius = np.zeros((1, node.size))
+    size = np.abs(middle)
+    count = 2
+    for source, matrix in zip(node.sources, node.matrices, strict=True):
+        if source == 0 and balls is not None:
+            center = balls.centers
+            product, own = balls.interval(matrix)
+        else:
+            low, high = intervals[source]
+            center = low / 2 + high / 2
+            spread = np.nextafter(np.maximum(high - center, center - low), np.inf)
+            product = (matrix @ center.T).T
+            own = _times_up(matrix, spread)
+        middle = middle + product
+        radius = radius + own
+        size = size + _times_up(matrix, np.abs(center))
+        count += terms(matrix) + 1
+    error = gamma(count + 2) * (size + radius) * 1.01 + count * TINY
+    return middle - radius - error, middle + radius + error
+
+
+def _times_up(matrix: Array, x: Array) -> Array:
+    """Upper bounds on x @ |matrix|.T for x >= 0, a row for every ball."""
+    return up((abs(matrix) @ x.T).T, terms(matrix))
