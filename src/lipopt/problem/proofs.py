@@ -100,9 +100,13 @@ class Triangles:
         products = (vectors @ vectors.T).ravel()[self._entries(len(vectors))]
         return np.asarray(1 + (self.coefficients * products).sum(axis=1))
 
-    def matrix(self, size: int, weights: Array) -> Array:
-        """The sum of weights times q as a symmetric matrix M, so that it is p.M p / 2."""
+    def matrix(self, size: int, weights: Array, *, absolute: bool = False) -> Array:
+        """The sum of weights times q as a symmetric matrix M, so that it is p.M p / 2.
+
+        With `absolute`, the same sums of absolute values."""
         values = weights[:, None] * self.coefficients
+        if absolute:
+            values = np.abs(values)
         entries = self._entries(size).ravel()
         upper = np.bincount(entries, values.ravel(), minlength=size * size).reshape(size, size)
         return np.asarray(upper + upper.T)

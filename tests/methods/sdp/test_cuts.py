@@ -103,6 +103,14 @@ def _by_layer(problem: DerivativeProblem, values: Array) -> list[Array]:
     return np.split(values, np.cumsum(problem.sizes[1:])[:-1])
 
 
+def test_errors_are_relative_to_sums_of_absolute_values() -> None:
+    """Two triangles that cancel each other in an entry do not in the bound on its rounding error."""
+    places = np.array([[0, 1, 2], [0, 1, 3]])
+    opposite = Triangles(places, np.array([[1.0, 1.0], [-1.0, 1.0]]), np.array([0.5, 0.5]))
+    assert opposite.matrix(4, opposite.weights)[0, 1] == 0
+    assert opposite.matrix(4, opposite.weights, absolute=True)[0, 1] == 1
+
+
 def test_the_checker_has_the_same_matrix() -> None:
     """That of the specification, written twice."""
     problem = random_problem(1, slopes="signed", skips=True, widest=3)
@@ -157,6 +165,9 @@ def test_numbers_that_prove_nothing_are_not_proved() -> None:
     assert not is_proved(form, replace(proof, mu=proof.mu - less))
     assert not is_proved(form, replace(proof, tau=0 * proof.tau))
     assert not is_proved(form, replace(proof, mu=np.nan))
+    negated = replace(proof.triangles, weights=-proof.triangles.weights)
+    huge = replace(proof, triangles=negated, mu=1e3, eta=proof.eta + 1e3, delta=proof.delta + 1e3)
+    assert not is_proved(form, huge)
 
 
 @pytest.mark.parametrize("norm", ["linf", "l2"])

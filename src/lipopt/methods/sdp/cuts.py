@@ -158,8 +158,9 @@ class _Search:
         network = self.network
         x = self._ascend(network.start(self.task.budget.seed), FIRST_ITERATIONS)
         point = network.point(x)
-        scale = network.scale * network.value(point)
-        self.network = SignNetwork(self.form, network.rank, scale)
+        value = network.value(point)
+        if value > 0:
+            self.network = SignNetwork(self.form, network.rank, network.scale * value)
         shares = self.network.residuals(x, self.weights).shares
         radii = self.form.half[self.form.inner] * point.lengths
         penalty = EQUATION_PENALTY * shares

@@ -64,7 +64,7 @@ def prove(form: SignForm, multipliers: SignMultipliers) -> SignMultipliers | Non
 
 
 def is_proved(form: SignForm, multipliers: SignMultipliers) -> bool:
-    """Whether S is positive semidefinite, with all rounding errors bounded.
+    """Whether triangles have multipliers >= 0, and S is positive semidefinite.
 
     An entry of S is a sum of at most so many products as are counted here, each with at most four
     factors that are rounded: its error is at most gamma of that times the same sum of absolute
@@ -74,6 +74,8 @@ def is_proved(form: SignForm, multipliers: SignMultipliers) -> bool:
     diagonal = np.diagonal(S)
     largest = max(np.abs(S).max(), np.abs(form.A).max(), np.abs(multipliers.tau).max(initial=0.0))
     if not largest <= LARGEST or not (diagonal >= 1 / LARGEST).all():
+        return False
+    if not (multipliers.triangles.weights >= 0).all():
         return False
     roundings = 2 * form.neurons + 4 * len(form.inner) + multipliers.triangles.count + 16
     errors = gamma(roundings) * dual_matrix(form, multipliers, absolute=True)
@@ -105,8 +107,8 @@ def dual_matrix(form: SignForm, m: SignMultipliers, *, absolute: bool = False) -
     S[:units, units:] = between / 2
     S[units:, :units] = between.T / 2
     signs = form.signs
-    triangles = m.triangles.matrix(signs, m.triangles.weights)
-    S[:signs, :signs] += minus * size(triangles) / 2
+    triangles = m.triangles.matrix(signs, m.triangles.weights, absolute=absolute)
+    S[:signs, :signs] += minus * triangles / 2
     S[units:, units:] += _tau_matrix(form, m.tau, absolute)
     delta = np.broadcast_to(m.delta, form.inputs)
     squares = np.concatenate([[m.mu], m.eta, delta, np.zeros(len(z))])
