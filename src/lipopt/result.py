@@ -55,7 +55,7 @@ class Result:
                 output, the constant in l2 is at most that in linf, and that in l1 at most both.
             refused: (auto) the methods that did not take the problem or had to fall back on another
                 one, by name, and their reasons.
-            primal: (sdp, lip-sdp) the value of the relaxation; the bound is at most a little more,
+            primal: (sdp, lip-sdp) the value of the relaxation without cuts; the bound is a little more,
                 unless the search ended early.
             rank: (sdp, lip-sdp) the number of coordinates of the vectors at the end.
             triangles: (sdp with cuts, auto) the number of triangle inequalities in the proof.
