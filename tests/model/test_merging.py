@@ -139,3 +139,9 @@ def test_what_the_checker_is_told_to_merge_must_be_a_multiple(tmp_path: Path) ->
         if changed != others:
             text = "\n".join([*lines[:place], f"into {' '.join(changed)}", *lines[place + 1 :]])
             assert verdict(data, text.encode())[0] == 1
+
+
+def test_functions_that_are_not_defined_everywhere_are_left_alone() -> None:
+    """The points at which inputs are compared may lie outside the domain of a square root."""
+    network = lipopt.load([np.eye(2), np.ones((1, 2))], activation="sqrt")
+    assert merged(network).network is network
