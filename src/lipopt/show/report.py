@@ -112,8 +112,8 @@ def report(
         network: a Network, or anything that `load` reads.
         input_shape: the shape of one input of a torch module, without the batch dimension.
         norm: the norm on the inputs, "linf", "l2" or "l1".
-        output_norm: not for reports, which refuse it.
-        scale: not for reports, which refuse it.
+        output_norm: the norm on several outputs, if it is another one.
+        scale: how much of each input counts as one unit, as in `bound`.
         output: the number of an output, from 0, or "all".
         margin: two outputs (i, j), to bound output i minus output j.
         label: the class at the center of a ball: the page then says up to which radius it is proved. Unless an output or a
@@ -148,10 +148,6 @@ def report(
     with progress_as_asked(progress) as show:
         network = load(network, input_shape=input_shape)
         one_box_only("a report", domain)
-        if output_norm is not None or scale is not None:
-            raise LipoptError(
-                "a report has one norm, and no units but those of a ball: use bound() with these"
-            )
         label = as_index(label)
         if label is not None:
             others = _other_classes(network, domain, label)
@@ -163,8 +159,9 @@ def report(
             raise LipoptError(f"the change must be a positive number, got {change}")
         _check_names(network, names)
         picture = _picture_shape(network, image)
-        asked = Question.about(network, norm=norm, output=output, margin=margin, domain=domain)
         options: dict[str, Any] = {"norm": norm, "output": output, "margin": margin}
+        options |= {"output_norm": output_norm, "scale": scale}
+        asked = Question.about(network, domain=domain, **options)
         options |= {"seed": seed, "progress": show}
         certify = certificate is not None
         results = compare(
@@ -182,11 +179,10 @@ def report(
             if isinstance(domain, Ball) and domain.radius > 0:
                 sections.append(_radius_section(network, domain, results[0], options))
             sections.append(_sensitivity_section(posed, results, picture, names))
-            units = Units(printable(input_unit), printable(output_unit))
+            units = _units(input_unit, output_unit, scale)
             values = _answer(results[0], asked, units, label, network)
-            values["sentence"] = words.plain_sentence(
-                results[0], asked.norm, domain, float(change), units
-            )
+            values["sentence"] = words.plain_sentence(results[0], asked, float(change), units)
+            values["norm"] = words.norm(asked, names)
             values |= _bounds(results, units)
             if show is not None and certify:
                 show("checking the certificate")
@@ -223,7 +219,6 @@ def _answer(
         "class_sentence": about_class,
         "gap_sentence": words.gap_sentence(best),
         "function": words.asked_for(best.output),
-        "norm": words.NORMS[asked.norm],
         "unit": units.of_constant.strip(),
         "files": [] if source is None else [(printable(n), d) for n, d in source.files.items()],
         "part": "" if source is None else printable(source.part),
@@ -232,6 +227,13 @@ def _answer(
         "date": datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
         "version": version("lipopt"),
     }
+
+
+def _units(input_unit: str, output_unit: str, scale: Any) -> Units:
+    """The units of inputs and outputs. With a scale, every input has a unit of its own."""
+    if scale is not None and not input_unit:
+        input_unit = "unit"
+    return Units(printable(input_unit), printable(output_unit))
 
 
 def _other_classes(network: Network, domain: Domain, label: int) -> list[int]:
@@ -320,17 +322,19 @@ def _radius_section(
     for radius in radii[:-1]:
         local.append(bound(network, domain=replace(ball, radius=radius), **quick))
     local.append(asked)
-    whole = bound(network, **quick)
+    text = "Bounds over balls around the same center, by the semidefinite relaxation; the largest ball is the region above."
+    try:
+        everywhere = bound(network, **quick).upper
+        whole = Mark("whole space", everywhere, written_up(everywhere))
+        text += f" Over the whole space L is at most {written_up(everywhere)}."
+    except LipoptError:  # products, exponentials and others have no constant there
+        whole = None
     data = Curve(
         radii,
         [r.upper for r in local],
         [r.lower for r in local],
         "radius of the ball, logarithmic scale",
-        Mark("whole space", whole.upper, written_up(whole.upper)),
-    )
-    text = (
-        "Bounds over balls around the same center, by the semidefinite relaxation; the largest ball is the region above."
-        f" Over the whole space L is at most {written_up(whole.upper)}."
+        whole,
     )
     return _curve_section("In smaller balls", data, text)
 

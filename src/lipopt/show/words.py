@@ -12,6 +12,7 @@ from ..model.norms import Norm
 from ..names import printable
 from ..numerics.arrays import Array
 from ..numerics.rounding import up_float, written_down, written_up
+from ..problem.question import Question
 from ..result import Result
 
 MOST_NUMBERS = 12  # of a center or a box that are written out
@@ -75,15 +76,26 @@ def usual_change(domain: Domain) -> float:
     return USUAL_CHANGE
 
 
-def plain_sentence(result: Result, norm: Norm, domain: Domain, change: float, units: Units) -> str:
+def plain_sentence(result: Result, asked: Question, change: float, units: Units) -> str:
     """What the bound says about a change of the inputs, for people who know no Lipschitz constants."""
     most = written_up(up_float(result.upper * change, 1))
-    where = "Whatever the inputs are" if domain is None else "Within the region below"
-    if_so = CHANGES[norm].format(units.of_change(exact(change)))
+    where = "Whatever the inputs are" if asked.domain is None else "Within the region below"
+    if_so = CHANGES[asked.norm].format(units.of_change(exact(change)))
     then = f"{asked_for(result.output)} changes by at most {units.of_result(most)}"
     if result.output == "all":
-        then = f"the outputs change by at most {units.of_result(most)}, measured in the same norm"
+        norm = "same" if asked.output_norm is None else asked.output_norm.words
+        then = f"the outputs change by at most {units.of_result(most)}, measured in the {norm} norm"
     return f"{where}, if {if_so}, then {then}."
+
+
+def norm(asked: Question, names: Sequence[str] | None) -> str:
+    """How a change is measured."""
+    text = NORMS[asked.norm]
+    if asked.scale is not None:
+        text += f", each counted in its unit: {_numbers(asked.scale, names)}"
+    if asked.output_norm is not None:
+        text += f"; changes of the outputs are measured in the {asked.output_norm.words} norm"
+    return text
 
 
 def class_sentence(label: int, radius: float, ball: Ball, units: Units) -> str:

@@ -21,7 +21,7 @@ from lipopt.methods.sdp.method import SDP
 from lipopt.methods.sdp.vector_network import VectorLayer, VectorNetwork
 from lipopt.model.norms import Norm, NormName
 from lipopt.problem.derivative import DerivativeProblem, Layer
-from lipopt.problem.presolve import drop_unused, one_input, presolve, slopes_from_zero, split_rows
+from lipopt.problem.presolve import drop_unused, one_input, presolve, slopes_from_zero
 from lipopt.problem.proofs import Multipliers
 from lipopt.problem.question import Question, pose
 from lipopt.problem.task import Budget, Memory, Task
@@ -78,23 +78,6 @@ def test_more_inputs_than_neurons(norm, outputs, depth, slopes):
     found = check(problem)
     assert is_exactly_semidefinite(shifted, found.proof)
     assert check(problem, device="cpu").value == pytest.approx(found.value, rel=2e-4)
-
-
-@pytest.mark.parametrize("slopes", SLOPES)
-@pytest.mark.parametrize("inputs", [3, 16])
-def test_multipliers_for_all_rows_bound_every_row(inputs, slopes):
-    problem = presolve(
-        random_problem(4, depth=3, slopes=slopes, skips=True, outputs=4, widest=5, inputs=inputs)
-    )
-    found = SDP().every_row(Task(problem, problem), np.array([1.0, 2.0, 1.0, 0.5]))
-    assert found is not None
-    for row, upper in zip(split_rows(problem), found, strict=True):
-        assert isinstance(upper.proof, Multipliers)
-        assert enumerate_pop(row) <= upper.value <= 4 * enumerate_pop(row)
-        assert upper.proof.bounds[0] == pytest.approx(upper.value, rel=1e-9)
-        assert is_exactly_semidefinite(row, upper.proof)
-    with np.errstate(all="ignore"):
-        assert SDP().every_row(Task(problem, problem), np.array([1.0, np.inf, 1.0, 1.0])) is None
 
 
 @pytest.mark.parametrize("slopes", SLOPES)

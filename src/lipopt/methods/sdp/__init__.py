@@ -5,7 +5,6 @@ Each module imports from those below it:
     lip_sdp           LipSDP: the l2 bound, times a factor
     method            SDP: the door
     over_inputs       the maximum over inputs under l1
-    every_row         bounds of all rows from shared multipliers
     search            ascent and dual in turn, then the proofs
     hyperplanes       vectors rounded to slopes: a lower bound on the POP
     dual              multipliers: fitted, scaled and proved

@@ -111,9 +111,9 @@ class Layout:
 
     # The number of variables of each source: t, the z of every layer, and the rows of C last.
     sizes: tuple[int, ...]
-    # The source whose variables are bounded one at a time, without its others: the inputs under
-    # l1, or the rows where every row is bounded. Only the diagonal of its block matters.
-    separate: int | None
+    # Whether inputs are bounded one at a time, without the others (l1). Then only the diagonal of
+    # their block matters.
+    by_input: bool
     # Whether the inputs outnumber all else and no two of them interact. Then their block is
     # diagonal, and they are eliminated first.
     wide: bool
@@ -127,10 +127,10 @@ class Layout:
     def order(self) -> list[int]:
         """The order of elimination: from the output to the input.
 
-        Inputs come first where they are many, and a separate source comes last."""
+        Inputs come first where they are many."""
 
-        def key(k: int) -> tuple[bool, bool, int]:
-            return (k == self.separate, k > 0 or not self.wide, -k)
+        def key(k: int) -> tuple[bool, int]:
+            return (k > 0 or not self.wide, -k)
 
         return sorted(range(len(self.sizes)), key=key)
 
@@ -138,13 +138,13 @@ class Layout:
         """Whether block (i, j) is kept as a diagonal."""
         if i != j:
             return False
-        return i == self.separate or (i == 0 and self.wide)
+        return i == 0 and (self.by_input or self.wide)
 
     def product(self, i: int, j: int, left: Block, right: Block) -> Block:
         """left @ right^T as a part of block (i, j): its diagonal alone where only that matters."""
         if isinstance(right, Diagonal):
             return left.times_diagonal(right)
-        if i == j == self.separate:
+        if i == j == 0 and self.by_input:
             return Diagonal((left.values * right.values).sum(-1))
         return Dense(left.values @ right.values.mT)
 

@@ -14,8 +14,7 @@ One row, or the Euclidean norm of several: mu is the same for all and is counted
 for every input (linf), or one for all (l2), which is counted once. For l1, t is one of the unit
 vectors: S is asked to be positive semidefinite for every input on its own, without the others, and
 mu + delta_j is the bound for input j. There |C x| is the sum of the absolute values of rows, and
-every row has its own mu. In the same way, multipliers of several rows prove a bound for every row
-on its own (`every_row`).
+every row has its own mu.
 
 S is sparse in blocks, one block for every pair of layers that interact. Eliminating variables from
 the output to the input (a block Cholesky factorization) keeps it so, and leaves one condition on
@@ -97,11 +96,9 @@ class Dual:
     gains_by_inflation: ClassVar[bool] = True
 
     @staticmethod
-    def of(
-        problems: Sequence[DerivativeProblem], backend: Backend, every_row: bool = False
-    ) -> Dual:
-        """The duals of these problems; `every_row`: to bound every row of C on its own."""
-        return Dual(problems[0].norm, QuadraticForm.of(problems, backend, every_row))
+    def of(problems: Sequence[DerivativeProblem], backend: Backend) -> Dual:
+        """The duals of these problems."""
+        return Dual(problems[0].norm, QuadraticForm.of(problems, backend))
 
     @property
     def backend(self) -> Backend:
@@ -155,7 +152,7 @@ class Dual:
             taus.append(self.backend.numpy(tau))
         delta, enough = self._enough_delta(matrix, columns, x[0])
         delta = delta * (1 + inflation)[:, None]
-        squares = delta if self.layout.separate == 0 else delta.sum(axis=1, keepdims=True)
+        squares = delta if self.layout.by_input else delta.sum(axis=1, keepdims=True)
         usable = ((squares > 0) & (squares < np.inf)).all(axis=1)
         good = good & enough & usable
         hints: list[Hint | None] = [None] * self.count
@@ -174,22 +171,6 @@ class Dual:
             scaled.append(self._scale_to_bound(hint, bound))
         proved = self.are_proved(scaled)
         return [m if good else None for m, good in zip(scaled, proved, strict=True)]
-
-    def squares_of_rows(self, hint: Hint) -> Array:
-        """The squares of the bounds that multipliers of all rows together give for every row.
-
-        They are infinite if the multipliers give none."""
-        rows = self.layout.sizes[-1]
-        delta = np.broadcast_to(hint.delta, self.layout.sizes[0])
-        without_mu = StackedMultipliers(
-            np.zeros((1, rows)), delta[None], [t[None] for t in hint.tau]
-        )
-        matrix = self.form.assemble(without_mu.on(self.backend))
-        definite = [matrix.eliminate(k).definite.all() for k in self.layout.order[:-1]]
-        if not all(definite):
-            return np.full(rows, np.inf)
-        needed = -4 * self.backend.numpy(matrix.diagonal(self.layout.last))[0]
-        return needed * hint.delta.sum()
 
     def are_proved(self, multipliers: Sequence[Multipliers]) -> Array:
         """For every problem, whether S is proved positive semidefinite; False if there is no proof.
@@ -227,7 +208,7 @@ class Dual:
     def _scale_to_bound(self, hint: Hint, bound: float) -> Multipliers:
         """The multipliers of a hint, scaled so that mu and the sum of delta are bound / 2 each."""
         tau = [t / (2 * bound) for t in hint.tau]
-        if self.layout.separate != 0:
+        if not self.layout.by_input:
             return Multipliers(bound / 2, hint.delta / (2 * bound), tau)
         claimed = hint.delta <= bound**2 * (1 + DELTA_TOLERANCE)
         raised = np.maximum(hint.delta, bound**2)
@@ -266,7 +247,7 @@ class Dual:
         g is the gradient, at its maximum over t, of the quadratic form that is left. That form is
         block (0, 0), or - G G^T for `columns` side by side in G where inputs are many."""
         numpy = self.backend.numpy
-        if self.layout.separate == 0:
+        if self.layout.by_input:
             needed = -numpy(matrix.values(0, 0))
             return np.maximum(needed, MIN_DIVISOR), np.ones(self.count, bool)
         if self.wide:

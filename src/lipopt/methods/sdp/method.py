@@ -21,7 +21,6 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 from ...errors import LipoptError
-from ...numerics.arrays import Array
 from ...numerics.blas import blas_threads
 from ...numerics.rounding import up_float
 from ...problem.derivative import DerivativeProblem
@@ -35,7 +34,6 @@ from .backend import Backend, backend, enough_memory
 from .batches import check_blocks, runs_on_cpu, split_into_batches
 from .cuts import Cuts
 from .dual import Dual
-from .every_row import bound_every_row
 from .hyperplanes import round_vectors
 from .over_inputs import maximum_over_inputs
 from .search import Candidate, Found, Search, prove_candidates, remember_vectors
@@ -110,13 +108,6 @@ class SDP:
         if better.value >= found.value:
             return replace(found, pop_lower=better.pop_lower)
         return replace(better, details={**found.details, **better.details})
-
-    def every_row(self, task: Task, weights: Array) -> list[UpperBound] | None:
-        """Bounds for every row of C on its own, under linf; None if that fails.
-
-        They are looser than bounds found one by one, but cost no more than one of them. A larger
-        weight of a row gives it a tighter bound."""
-        return bound_every_row(task, weights)
 
     def _resources(self, variables: int) -> AbstractContextManager[Any]:
         """The BLAS threads for a problem of this size, or the memory of the device."""

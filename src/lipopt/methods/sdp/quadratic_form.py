@@ -106,14 +106,12 @@ class QuadraticForm:
     backend: Backend
 
     @staticmethod
-    def of(
-        problems: Sequence[DerivativeProblem], backend: Backend, every_row: bool = False
-    ) -> QuadraticForm:
-        """The forms of these problems; `every_row`: to bound every row of C on its own."""
+    def of(problems: Sequence[DerivativeProblem], backend: Backend) -> QuadraticForm:
+        """The forms of these problems."""
         layers = []
         for same in zip(*(problem.layers for problem in problems), strict=True):
             layers.append(StackedLayer.of(same, backend))
-        layout = _layout(problems, every_row)
+        layout = _layout(problems)
         return QuadraticForm(
             layout=layout,
             count=len(problems),
@@ -196,17 +194,13 @@ class QuadraticForm:
         return np.asarray(1.01 * gamma(self.roundings) * np.max(largest, axis=0))
 
 
-def _layout(problems: Sequence[DerivativeProblem], every_row: bool) -> Layout:
+def _layout(problems: Sequence[DerivativeProblem]) -> Layout:
     first = problems[0]
     sizes = (*first.sizes, first.outputs)
-    separate = None
-    if first.norm.is_by_input:
-        separate = 0
-    elif every_row:
-        separate = len(sizes) - 1
+    by_input = first.norm.is_by_input
     many_inputs = first.inputs > sum(sizes[1:])
-    wide = separate != 0 and many_inputs and not _inputs_interact(problems)
-    return Layout(sizes, separate, wide)
+    wide = not by_input and many_inputs and not _inputs_interact(problems)
+    return Layout(sizes, by_input, wide)
 
 
 def _inputs_interact(problems: Sequence[DerivativeProblem]) -> bool:
