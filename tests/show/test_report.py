@@ -364,6 +364,8 @@ def test_units_and_another_norm_of_the_outputs(network: lipopt.Network) -> None:
     assert done.result.upper == pytest.approx(upper)
     assert "if no input changes by more than 0.1 unit, then the outputs change by at most" in plain
     assert "measured in the l2 norm" in plain
+    assert "changes of the outputs are measured in the l2 norm" in plain
+    assert "changes of the outputs" not in page_text(report(network, samples=50).html)
     assert "each counted in its unit: input 0 = 1, input 1 = 2, input 2 = 3, input 3 = 4" in plain
 
 

@@ -83,7 +83,8 @@ def plain_sentence(result: Result, asked: Question, change: float, units: Units)
     if_so = CHANGES[asked.norm].format(units.of_change(exact(change)))
     then = f"{asked_for(result.output)} changes by at most {units.of_result(most)}"
     if result.output == "all":
-        norm = "same" if asked.output_norm is None else asked.output_norm.words
+        other = _other_norm(asked)
+        norm = "same" if other is None else other.words
         then = f"the outputs change by at most {units.of_result(most)}, measured in the {norm} norm"
     return f"{where}, if {if_so}, then {then}."
 
@@ -93,9 +94,17 @@ def norm(asked: Question, names: Sequence[str] | None) -> str:
     text = NORMS[asked.norm]
     if asked.scale is not None:
         text += f", each counted in its unit: {_numbers(asked.scale, names)}"
-    if asked.output_norm is not None:
-        text += f"; changes of the outputs are measured in the {asked.output_norm.words} norm"
+    other = _other_norm(asked)
+    if other is not None:
+        text += f"; changes of the outputs are measured in the {other.words} norm"
     return text
+
+
+def _other_norm(asked: Question) -> Norm | None:
+    """The norm on the outputs, if it is not that on the inputs."""
+    if asked.output_norm == asked.norm:
+        return None
+    return asked.output_norm
 
 
 def class_sentence(label: int, radius: float, ball: Ball, units: Units) -> str:
