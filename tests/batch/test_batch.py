@@ -60,9 +60,15 @@ def expected(network, points) -> list[Row]:
 
 
 def timeless(rows: list[Row]) -> list[Row]:
-    return sorted(
-        (replace(row, seconds=0.0) for row in rows), key=lambda r: (r.point, r.radius, r.question)
-    )
+    """In order, without times, and without the last digits of lower bounds.
+
+    Those depend on where NumPy puts its arrays in memory."""
+    found = []
+    for row in rows:
+        lower = None if row.lower is None else float(f"{row.lower:.12g}")
+        pop_lower = None if row.pop_lower is None else float(f"{row.pop_lower:.12g}")
+        found.append(replace(row, seconds=0.0, lower=lower, pop_lower=pop_lower))
+    return sorted(found, key=lambda r: (r.point, r.radius, r.question))
 
 
 @dataclass(frozen=True)

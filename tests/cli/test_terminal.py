@@ -99,7 +99,8 @@ with message_progress(False, console) as progress:
 @pytest.mark.parametrize("method", ["auto", "sdp"])
 def test_ctrl_c_in_bound_prints_what_is_proved(tmp_path: Path, method: str) -> None:
     rng = np.random.default_rng(1)
-    network = lipopt.load([rng.normal(size=s) for s in ((200, 100), (200, 200), (3, 200))])
+    shapes = ((800, 400), (800, 800), (3, 800))  # large enough for Ctrl-C to come in time
+    network = lipopt.load([rng.normal(size=shape) for shape in shapes])
     network.save(tmp_path / "n.safetensors")
     arguments = ["bound", str(tmp_path / "n.safetensors"), "--method", method, "--samples", "100"]
     seen = in_terminal(["-m", "lipopt", *arguments], ctrl_c_after="sdp: value")

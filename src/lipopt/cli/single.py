@@ -138,6 +138,7 @@ def bound(
     Ctrl-C shows what was found until then; the exit code is 130."""
     from ..api import bound as run
     from ..methods.registry import find_method
+    from ..problem.interruption import interruptible
     from ..show import tables
 
     _check_certificate(certificate, reading)
@@ -148,28 +149,29 @@ def bound(
         settings["device"] = device
     if cuts:
         settings["cuts"] = True
-    console = tables.console()
-    with message_progress(quiet or as_json, console) as progress:
-        result = run(
-            reading.network,
-            method=find_method(method, **settings),
-            gap=gap,
-            time_limit=time_limit,
-            jobs=jobs,
-            seed=seed,
-            samples=samples,
-            certify=certificate is not None,
-            progress=progress,
-            **ask.options(),
-        )
-    written = _save(reading.network, result, certificate)
-    if as_json:
-        print(result.to_json())
-    elif quiet:
-        print(repr(result.upper))
-    else:
-        tables.show(console, [result])
-        print(written)
+    with interruptible():  # a Ctrl-C that comes late does not lose what is proved
+        console = tables.console()
+        with message_progress(quiet or as_json, console) as progress:
+            result = run(
+                reading.network,
+                method=find_method(method, **settings),
+                gap=gap,
+                time_limit=time_limit,
+                jobs=jobs,
+                seed=seed,
+                samples=samples,
+                certify=certificate is not None,
+                progress=progress,
+                **ask.options(),
+            )
+        written = _save(reading.network, result, certificate)
+        if as_json:
+            print(result.to_json())
+        elif quiet:
+            print(repr(result.upper))
+        else:
+            tables.show(console, [result])
+            print(written)
     if result.status == "interrupted":
         raise typer.Exit(130)
 
@@ -227,36 +229,38 @@ def compare(
 ) -> None:
     """Compare methods on the same question, best first."""
     from ..api import compare as run
+    from ..problem.interruption import interruptible
     from ..show import tables
 
     _check_certificate(certificate, reading)
     names = None
     if methods is not None:
         names = [name.strip() for name in methods.split(",")]
-    console = tables.console()
-    with message_progress(quiet or as_json, console) as progress:
-        results = run(
-            reading.network,
-            methods=names,
-            time_limit=time_limit,
-            seed=seed,
-            samples=samples,
-            certify=certificate is not None,
-            progress=progress,
-            **ask.options(),
-        )
-    written = _save(reading.network, results[0], certificate)
-    if as_json:
-        rows = [json.loads(result.to_json()) for result in results]
-        for name, reason in results.refused.items():
-            rows.append({"method": name, "refused": reason})
-        print(json.dumps(rows))
-    elif quiet:
-        for result in results:
-            print(result.method, repr(result.upper))
-    else:
-        tables.show(console, results, results.refused)
-        print(written)
+    with interruptible():  # a Ctrl-C that comes late does not lose what is proved
+        console = tables.console()
+        with message_progress(quiet or as_json, console) as progress:
+            results = run(
+                reading.network,
+                methods=names,
+                time_limit=time_limit,
+                seed=seed,
+                samples=samples,
+                certify=certificate is not None,
+                progress=progress,
+                **ask.options(),
+            )
+        written = _save(reading.network, results[0], certificate)
+        if as_json:
+            rows = [json.loads(result.to_json()) for result in results]
+            for name, reason in results.refused.items():
+                rows.append({"method": name, "refused": reason})
+            print(json.dumps(rows))
+        elif quiet:
+            for result in results:
+                print(result.method, repr(result.upper))
+        else:
+            tables.show(console, results, results.refused)
+            print(written)
     if any(result.status == "interrupted" for result in results):
         raise typer.Exit(130)
 

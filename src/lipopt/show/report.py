@@ -190,7 +190,7 @@ def report(
     html = _page(
         **values,
         region=words.region(domain, network.input_size, names),
-        command=command,
+        command=None if command is None else printable(command),
         sections=sections,
     )
     return Report(html, results[0])
