@@ -581,3 +581,25 @@ def test_lip_sdp():
     assert (
         LipSDP()(Task(problem, replace(problem, norm=Norm.L2))).pop_lower or 0.0
     ) > enumerate_pop(problem)
+
+
+@pytest.mark.parametrize("time_limit", [None, 10.0])
+@pytest.mark.parametrize("inputs", [2, 10])
+@pytest.mark.parametrize("output", [0, "all"])
+def test_inputs_that_no_neuron_reads_under_l1(inputs, output, time_limit):
+    """Their neurons are always on, and the derivative in them is a constant."""
+    last = np.concatenate([np.full((2, inputs - 1), 5.0), [[1.0], [-1.0]]], axis=1)
+    center = np.append(np.ones(inputs - 1), 0.0)
+    found = bound(
+        [np.eye(inputs), last],
+        method="sdp",
+        norm="l1",
+        output=output,
+        domain=Ball(center, 0.1),
+        time_limit=time_limit,
+        samples=50,
+        certify=True,
+    )
+    rows = 2 if output == "all" else 1
+    assert found.upper == pytest.approx(5.0 * rows)
+    assert found.lower <= found.upper

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from ...numerics.arrays import Array
-from ...numerics.rounding import up
+from ...numerics.rounding import gamma, up
 from ...problem.derivative import DerivativeProblem
 from ...problem.presolve import drop_unused, one_input
 from ...problem.proofs import ByInput, Multipliers, best_by_input
@@ -38,9 +38,15 @@ def maximum_over_inputs(task: Task, search: Search, arrays: Backend) -> Found:
     problem = task.problem
     paths = path_sum_rows(problem).sum(axis=0)
     left = np.argsort(-paths, kind="stable")
-    # Skip inputs that no path leaves; at least one remains, because presolve kept a layer.
-    left = left[paths[left] > 0]
     known = _Known(up(paths, problem.outputs))
+    # Inputs that no neuron reads have a constant derivative: their path sum.
+    is_read = _are_read(problem)
+    known.value = float(np.max(known.bounds[~is_read], initial=0.0))
+    known.primal = known.value
+    known.pop_lower = known.value * (1 - 2 * gamma(problem.outputs + 4))
+    # Skip these, and inputs that no path leaves.
+    left = left[is_read[left] & (paths[left] > 0)]
+    left = left[known.bounds[left] > known.value]
     whole = Dual.of([problem], arrays)
     # The first fit tells how long a proof takes: where time is limited it is one of few inputs.
     count = INPUTS_PER_BATCH if task.budget.deadline is None else 1
@@ -63,6 +69,16 @@ def maximum_over_inputs(task: Task, search: Search, arrays: Backend) -> Found:
         primal=known.primal,
         rank=known.rank,
     )
+
+
+def _are_read(problem: DerivativeProblem) -> Array:
+    """Which inputs a neuron reads."""
+    are_read = np.zeros(problem.inputs, bool)
+    for layer in problem.layers:
+        if 0 in layer.blocks:
+            sums = np.asarray(abs(layer.blocks[0]).sum(axis=0))
+            are_read |= sums.reshape(-1) > 0
+    return are_read
 
 
 @dataclass(frozen=True, eq=False)
