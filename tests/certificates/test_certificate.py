@@ -7,6 +7,7 @@ from typing import Any, get_args
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given, settings
 from lipcheck_files import verdict
 from networks import ARCHITECTURES, GLOBAL_KINDS, make_network
@@ -407,3 +408,27 @@ def test_two_thousand_trees_verify(seed: int) -> None:
         output=[0, 1, "all"][rng.integers(3)],
         domain=domains[rng.integers(6)],
     )
+
+
+class _Cancelling(torch.nn.Module):
+    """A product with a factor that is 0, and a term that is next to nothing."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = torch.nn.Linear(2, 3)
+        self.factor = torch.nn.Linear(2, 3)
+        self.last = torch.nn.Linear(3, 1)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        values = torch.tanh(self.first(x))
+        product = values * torch.relu(self.factor(x) - 3)
+        return self.last(product) + 1e-9 * values[..., :1]
+
+
+def test_coefficients_of_an_lp_that_cancel(directory):
+    """The constant is far below the coefficients of its polynomial, whose rounding counts then."""
+    torch.manual_seed(0)
+    network = load(_Cancelling().double(), input_shape=(2,))
+    ball = Ball(np.array([0.1, 0.2]), 0.0)
+    certificate, _ = export(network, "lipopt", domain=ball, directory=directory)
+    assert certificate.bound < 1e-6

@@ -50,6 +50,9 @@ from .tree import first_lines, refinement_lines, tree_lines
 
 ROOM = 2.0**-40  # on every claim, relative: slopes of the two programs differ in their last digits
 LP_ROOM = 2.0**-21  # for the rounding of an LP's multipliers, relative
+# For what the two programs round differently in the coefficients of an LP's polynomial, relative to
+# their sum: where they cancel, the bound itself says nothing about that.
+COEFFICIENT_ROOM = 2.0**-40
 RELAXATION_BITS = 60  # binary digits of the slopes of lines around activations
 
 Part: TypeAlias = tuple[list[str], float]  # lines after the part's rows, and what they prove
@@ -185,7 +188,13 @@ def _write_path_sums(case: Case, proof: PathSums) -> Iterator[Part]:
 def _write_krivine_terms(case: Case, proof: KrivineTerms) -> Iterator[Part]:
     head, slack = _all_inputs(case)
     lines = krivine_lines(flatten(case.task.problem), proof, case.bound)
-    yield [*head, *lines], case.bound * (1 + LP_ROOM) + slack
+    coefficients = path_sum_bound(case.task.problem)
+    yield [*head, *lines], _lp_claim(case, coefficients) + slack
+
+
+def _lp_claim(case: Case, coefficients: float) -> float:
+    """What an LP's multipliers prove to the checker; `coefficients`: their sum, without signs."""
+    return case.bound * (1 + LP_ROOM) + COEFFICIENT_ROOM * coefficients
 
 
 def _write_multipliers(case: Case, proof: Multipliers) -> Iterator[Part]:
@@ -232,7 +241,7 @@ def _write_by_input(case: Case, proof: ByInput) -> Iterator[Part]:
             flat = flatten(problem, j)
             head = [f"inputs 1 {j}", *variable_lines(network, flat)]
             lines = krivine_lines(flat, own, case.bound)
-            yield [*head, *lines], case.bound * (1 + LP_ROOM) + slack
+            yield [*head, *lines], _lp_claim(case, float(sums[j])) + slack
         else:
             yield multipliers_part(network, case.task, j, own, case.doubts)
     if rest:
