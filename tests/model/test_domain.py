@@ -129,3 +129,11 @@ def test_files(tmp_path: Path) -> None:
         read_box(tmp_path / "c.csv")
     with pytest.raises(LipoptError, match="no such file"):
         read_box(tmp_path / "none.npz")
+
+
+@pytest.mark.parametrize("values", [np.array([1j]), np.array(["1.0"])])
+def test_files_of_other_things_than_numbers(values: np.ndarray, tmp_path: Path) -> None:
+    """NumPy would drop an imaginary part, and read text as numbers."""
+    np.save(tmp_path / "x.npy", values)
+    with pytest.raises(LipoptError, match="it holds values of type"):
+        read_array(tmp_path / "x.npy")

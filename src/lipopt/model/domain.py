@@ -325,7 +325,10 @@ def read_array(path: str | Path) -> Array:
     require_file(path)
     try:
         if path.suffix == ".npy":
-            return np.asarray(np.load(path, allow_pickle=False), dtype=np.float64)
+            values = np.load(path, allow_pickle=False)
+            if values.dtype.kind not in "biuf":
+                raise ValueError(f"it holds values of type {values.dtype}")
+            return np.asarray(values, dtype=np.float64)
         lines = path.read_text().splitlines()
         if not any(line.strip() for line in lines):
             raise ValueError("it is empty")
