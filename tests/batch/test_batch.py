@@ -140,6 +140,40 @@ def test_rows_are_those_of_single_problems(network, points, expected) -> None:
     assert {row.certified for row in expected} == {True, False}
 
 
+@pytest.mark.parametrize("norm", ["linf", "l2", "l1"])
+def test_units_are_those_of_single_problems(network, points, norm, tmp_path: Path) -> None:
+    units = np.array([1.0, 100.0, 0.5, 3.0, 0.01, 20.0])
+    rows = local_bounds(
+        network,
+        points[:2] * units,
+        0.02,
+        margins="runner-up",
+        norm=norm,
+        ball_norm=norm,
+        scale=units,
+        certificates=tmp_path,
+    )
+    stored = lipcheck.network.read_network((tmp_path / "network.safetensors").read_bytes())
+    for row, x in zip(rows, points * units, strict=False):
+        i, j = (int(k) for k in row.question.removeprefix("margin ").split(" - "))
+        ball = Ball(x, 0.02, norm=norm, scale=units)
+        single = bound(network, margin=(i, j), norm=norm, domain=ball, scale=units, method="sdp")
+        assert row.lower is not None
+        assert row.certificate is not None
+        assert row.upper == pytest.approx(single.upper, rel=2e-3)
+        assert row.lower <= single.upper
+        assert row.lower == pytest.approx(single.lower, rel=0.2)
+        claim = lipcheck.certificate.check(stored, Path(row.certificate).read_bytes())
+        assert claim.bound == row.upper
+
+
+def test_one_unit_for_all_inputs(network, points) -> None:
+    (row,) = local_bounds(network, points[:1], 0.1, output=0, scale=0.5)
+    (half,) = local_bounds(network, points[:1], 0.05, output=0)
+    assert half.upper is not None
+    assert row.upper == pytest.approx(half.upper / 2)
+
+
 def test_questions(network, points) -> None:
     rows = local_bounds(network, points[:2], 0.05)
     assert [row.question for row in rows] == [f"output {k}" for k in range(4)] * 2
@@ -909,6 +943,7 @@ def call_among_bad_files(call, points):
     Path("empty.csv").touch()
     np.save("y9.npy", np.array([0, 1, 2, 9]))
     np.save("y3.npy", np.array([0, 1, 2]))
+    np.save("units3.npy", np.array([1.0, 2.0, 3.0]))
     np.save("half.npy", np.array([0, 1, 2, 0.5]))
     return call
 
@@ -937,6 +972,8 @@ ASKED = "--data x.npy --radius 0.1"
         (f"{ASKED} -k 4", "output 4 is out of range"),
         (f"{ASKED} -m path-sum --gap 0.1", "no setting 'gap'"),
         (f"{ASKED} --clip 0,1", "outside the clip range"),
+        (f"{ASKED} --scale units3.npy", "the scale has 3 entries"),
+        (f"{ASKED} --scale x.npy", "the scale must be positive"),
         (f"{ASKED} --points 2:9", "there are no points 2:9"),
         (f"{ASKED} --points 2", "--points takes two numbers"),
         (f"{ASKED} --method nope", "unknown method 'nope'"),

@@ -26,8 +26,10 @@ from ..errors import reason_of
 from ..lower.gradients import sample_rows
 from ..lower.pop import pop_lower_bound
 from ..methods.sdp.method import SDP
+from ..model.domain import flat_scale
 from ..model.network import Network
 from ..numerics.blas import quiet
+from ..problem.question import Question
 from ..problem.task import Budget, Sample, Task, UpperBound
 from .balls import (
     BallProblems,
@@ -37,6 +39,7 @@ from .balls import (
     margins_at,
     new_memories,
     pose_ball,
+    target_matrix,
     until,
 )
 from .rows import Ask, Point, Row, Target, blank_row
@@ -187,9 +190,10 @@ def prepare(visit: Visit, radius: float) -> list[PendingRow]:
     ask = visit.ask
     targets = visit.targets
     ball = ask.ball(visit.point.x, radius)
-    problems = pose_ball(network, ask.norm, ball, targets, ask.seed, visit.memories)
-    rows = problems.posed.question.rows
-    samples = sample_rows(network, rows, ask.norm, ball, ask.samples, visit.seed(targets[0]))
+    units = None if ask.scale is None else flat_scale(ask.scale, network.input_size)
+    question = Question(ask.norm, target_matrix(network, targets), ball, units)
+    problems = pose_ball(network, question, targets, ask.seed, visit.memories)
+    samples = sample_rows(problems.posed, ask.samples, visit.seed(targets[0]))
     lowers = [0.0 if sample is None else sample.value for sample in samples]
     margins: Sequence[float | None] = [None] * len(targets)
     if ask.margins:

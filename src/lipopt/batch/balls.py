@@ -18,9 +18,7 @@ import scipy.sparse as sp
 
 from ..cells.refine import refine
 from ..errors import LipoptError
-from ..model.domain import Ball
 from ..model.network import Network
-from ..model.norms import Norm
 from ..numerics.arrays import Array
 from ..numerics.rounding import up_float
 from ..problem.intervals import preactivation_intervals
@@ -35,7 +33,6 @@ Memories: TypeAlias = Mapping[Target, Memory]  # what the problems of one radius
 class BallProblems:
     """The problems of all targets over one ball. Intervals and presolve are done once for all."""
 
-    ball: Ball
     posed: Posed
     tasks: list[Task]  # one for each target
 
@@ -47,19 +44,18 @@ def new_memories(targets: Sequence[Target]) -> Memories:
 
 def pose_ball(
     network: Network,
-    norm: Norm,
-    ball: Ball,
+    question: Question,
     targets: Sequence[Target],
     seed: int,
     memories: Memories,
 ) -> BallProblems:
-    """The problems of the targets over a ball."""
+    """The problems of the targets, each of which is a row of the question."""
     budget = Budget(seed=seed)
-    posed = refine(pose(network, Question(norm, target_matrix(network, targets), ball)), budget)
+    posed = refine(pose(network, question), budget)
     tasks = []
     for target, (raw, problem) in zip(targets, posed.rows, strict=True):
         tasks.append(Task(raw, problem, budget, memory=memories[target]))
-    return BallProblems(ball, posed, tasks)
+    return BallProblems(posed, tasks)
 
 
 def target_matrix(network: Network, targets: Sequence[Target]) -> sp.csr_array:

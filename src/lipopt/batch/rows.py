@@ -17,12 +17,13 @@ from .. import notebook
 from ..errors import LipoptError
 from ..methods.registry import Method, find_method
 from ..methods.sdp.method import SDP
-from ..model.domain import Ball, check_clip
+from ..model.domain import Ball, check_clip, check_scale
 from ..model.norms import Norm, find_norm
 from ..numerics.arrays import Array
 from ..numerics.rounding import written_down, written_up
 
 Margins: TypeAlias = Literal["all", "runner-up"]
+Scale: TypeAlias = float | tuple[float, ...] | None  # how much of each input counts as 1
 LARGEST_CHUNK = 64  # rows: seconds of work or more, where a task costs milliseconds to schedule
 LARGEST_BATCH = 256  # rows of a chunk on a device, where they are solved together
 
@@ -161,6 +162,7 @@ class Ask:
     method: Method
     norm: Norm = Norm.LINF
     ball_norm: Norm = Norm.LINF
+    scale: Scale = None
     output: int | None = None
     margins: Margins | None = None
     clip: tuple[float, float] | None = None
@@ -178,6 +180,7 @@ class Ask:
         method: str | Method,
         norm: str = "linf",
         ball_norm: str = "linf",
+        scale: Any = None,
         clip: Any = None,
         certificates: Any = None,
         **others: Any,
@@ -190,6 +193,7 @@ class Ask:
             find_method(method),
             norm=find_norm(norm),
             ball_norm=find_norm(ball_norm),
+            scale=read_scale(scale),
             clip=clip_range,
             certificates=None if certificates is None else str(certificates),
             **others,
@@ -209,7 +213,7 @@ class Ask:
 
     def ball(self, x: Array, radius: float) -> Ball:
         """The ball around a point that is asked about."""
-        return Ball(x, radius, self.clip, norm=self.ball_norm.value)
+        return Ball(x, radius, self.clip, norm=self.ball_norm.value, scale=self.scale)
 
     @property
     def needs_label(self) -> bool:
@@ -255,6 +259,14 @@ def blank_row(ask: Ask, point: Point, radius: float, target: Target) -> Row:
 
 def _without_method(settings: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in settings.items() if name != "method"}
+
+
+def read_scale(scale: Any) -> Scale:
+    """Units of the inputs, one number or several."""
+    if scale is None:
+        return None
+    units = check_scale(scale)
+    return float(units) if units.ndim == 0 else tuple(units.reshape(-1).tolist())
 
 
 def read_radii(radius: Any) -> tuple[float, ...]:

@@ -23,6 +23,7 @@ from ..errors import LipoptError
 from ..methods.registry import Method
 from ..methods.sdp.backend import backend
 from ..methods.sdp.method import SDP
+from ..model.domain import flat_scale
 from ..model.network import Network
 from ..model.norms import NormName
 from ..numerics.arrays import Array, as_index
@@ -51,6 +52,7 @@ def local_bounds(
     margins: Margins | None = None,
     norm: NormName = "linf",
     ball_norm: NormName = "linf",
+    scale: Any = None,
     clip: tuple[float, float] | None = None,
     method: str | Method = METHOD,
     time_limit: float | None = None,
@@ -77,6 +79,7 @@ def local_bounds(
             each of the others; "runner-up" for the difference to the largest of the others alone.
         norm: "linf", "l2" or "l1", on the inputs.
         ball_norm: the norm of the balls. Only constants in the same norm certify them.
+        scale: how much of each input counts as 1, in the norm and in the radius; None for 1.
         clip: a range (low, high) that all inputs lie in, such as (0, 1) for pixels.
         method: the name of a method or its settings; the SDP with a relative gap of 1e-3, if it is
             not given.
@@ -114,6 +117,7 @@ def local_bounds(
         method=method,
         norm=norm,
         ball_norm=ball_norm,
+        scale=scale,
         clip=clip,
         certificates=certificates,
         output=as_index(output),
@@ -274,6 +278,8 @@ def _check_ask(network: Network, ask: Ask, has_labels: bool) -> None:
     """Refuse questions that make no sense, or that this network has no answer to."""
     if ask.batched:
         backend(ask.batched.device)  # LipoptError if the device is not there
+    if ask.scale is not None:
+        flat_scale(ask.scale, network.input_size)  # LipoptError if it has another size
     if ask.margins not in (None, "all", "runner-up"):
         raise LipoptError(f"margins are 'all' or 'runner-up', got '{ask.margins}'")
     if ask.output is not None:

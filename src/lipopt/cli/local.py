@@ -19,11 +19,13 @@ from .options import (
     NormName,
     NormOption,
     Reading,
+    ScaleOption,
     SeedOption,
     TimeOption,
     command,
     numbers,
     read_clip,
+    read_scale,
 )
 
 if TYPE_CHECKING:
@@ -52,6 +54,7 @@ class Asked:
     ] = None
     norm: NormOption = NormName.linf
     ball_norm: BallNormOption = NormName.linf
+    scale: ScaleOption = None
     clip: ClipOption = None
 
     def options(self) -> dict[str, Any]:
@@ -62,6 +65,7 @@ class Asked:
             "margins": None if self.margins is None else self.margins.value,
             "norm": self.norm.value,
             "ball_norm": self.ball_norm.value,
+            "scale": read_scale(self.scale),
             "clip": read_clip(self.clip),
         }
 

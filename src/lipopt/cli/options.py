@@ -238,9 +238,7 @@ class Where:
 
     def units(self) -> Array | None:
         """How much of each input counts as 1; None for 1."""
-        from ..model.domain import read_array
-
-        return None if self.scale is None else read_array(self.scale)
+        return read_scale(self.scale)
 
     def domain(self) -> Domain:
         """The ball, box or union of boxes; None for the whole space."""
@@ -362,6 +360,13 @@ def pair(
 def read_clip(text: str | None) -> tuple[float, float] | None:
     """The range of --clip LOW,HIGH."""
     return None if text is None else pair(text, "--clip", float)
+
+
+def read_scale(path: Path | None) -> Array | None:
+    """The units of --scale FILE."""
+    from ..model.domain import read_array
+
+    return None if path is None else read_array(path)
 
 
 def whole_numbers(text: str, option: str) -> list[int]:

@@ -17,7 +17,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from ..model import activations
-from ..model.domain import Ball, Domain
+from ..model.domain import Domain
 from ..model.network import Activation, Affine, Network
 from ..model.norms import Norm
 from ..model.round_ball import InputSet
@@ -58,7 +58,7 @@ class JacobianNorm:
             posed.network, question.rows, question.norm, question.scale, question.output_norm
         )
 
-    def _norms(self, jacobian: Array) -> Array:
+    def of_jacobians(self, jacobian: Array) -> Array:
         """The norms of Jacobians, in the units of the inputs."""
         if self.scale is not None:
             jacobian = jacobian * self.scale[:, None]
@@ -77,7 +77,7 @@ class JacobianNorm:
             part = x[:, start : start + batch]
             values = self.network.node_values(part)
             slopes = slopes_at(self.network, part, values)
-            norms = self._norms(jacobians(self.network, self.rows, slopes, part.shape[1]))
+            norms = self.of_jacobians(jacobians(self.network, self.rows, slopes, part.shape[1]))
             at_kinks = _columns_at_kinks(self.network, values)
             if len(at_kinks):
                 norms[at_kinks] = self._at_kinks(part[:, at_kinks])
@@ -89,7 +89,7 @@ class JacobianNorm:
         slopes, halves = slopes_at_kinks(self.network, self.network.node_values(x))
         middle = jacobians(self.network, self.rows, slopes, x.shape[1])
         spread = jacobian_spreads(self.network, self.rows, slopes, halves, x.shape[1])
-        return self._norms(middle) - self._norms(spread)
+        return self.of_jacobians(middle) - self.of_jacobians(spread)
 
     def uphill(self, x: Array, step: Array, rng: np.random.Generator) -> tuple[Array, Array]:
         """Which way the value grows at every column of x, across the kinks that a step can reach.
@@ -188,26 +188,27 @@ def _goals(goal: JacobianNorm, rounds: int) -> list[JacobianNorm]:
     return [*others, goal]
 
 
-def sample_rows(
-    network: Network, outputs: sp.csr_array, norm: Norm, ball: Ball, samples: int, seed: int
-) -> list[Sample | None]:
-    """The best of the same points for every row of `outputs` on its own.
+def sample_rows(posed: Posed, samples: int, seed: int) -> list[Sample | None]:
+    """The best of the same points of a ball or box for every row of a question on its own.
 
-    The points are the ball's center and random ones; there is no climb."""
+    The points are the middle and random ones; there is no climb."""
+    network = posed.network
+    domain = posed.question.domain
+    assert domain is not None
+    goal = JacobianNorm.of(posed)
     n = network.input_size
-    rows = outputs.shape[0]
-    points = _points(np.random.default_rng(seed), *ball.bounds(n), ball, samples)
-    points[:, 0] = ball.middle(n)
-    own = [JacobianNorm(network, outputs[[k], :], norm) for k in range(rows)]
+    rows = goal.rows.shape[0]
+    points = _points(np.random.default_rng(seed), *domain.bounds(n), domain, samples)
+    points[:, 0] = domain.middle(n)
+    own = [replace(goal, rows=goal.rows[[k], :]) for k in range(rows)]
     best_values = np.full(rows, -1.0)
     best_points = np.repeat(points[:, [0]], rows, axis=1)
-    entries = JacobianNorm(network, outputs, norm).entries
-    for x in np.array_split(points, -(-samples * entries // BATCH_ENTRIES), axis=1):
+    for x in np.array_split(points, -(-samples * goal.entries // BATCH_ENTRIES), axis=1):
         values = network.node_values(x)
-        jacobian = jacobians(network, outputs, slopes_at(network, x, values), x.shape[1])
+        jacobian = jacobians(network, goal.rows, slopes_at(network, x, values), x.shape[1])
         at_kinks = _columns_at_kinks(network, values)
         for k in range(rows):
-            norms = norm.of_jacobians(jacobian[[k]])
+            norms = own[k].of_jacobians(jacobian[[k]])
             if len(at_kinks):
                 norms[at_kinks] = own[k].at(x[:, at_kinks])
             top = int(np.where(np.isfinite(norms), norms, -1.0).argmax())
