@@ -166,6 +166,15 @@ def test_norms_of_bounds_are_above_norms_of_matrices(
     assert exact <= norm.of_bounds_up(np.abs(matrix), output) * (1 + 1e-12)
 
 
+@pytest.mark.parametrize("norms", [("linf", "l1"), ("l2", "l1"), ("l1", "l2")])
+def test_on_one_output_all_norms_are_the_same(norms: tuple[NormName, NormName]) -> None:
+    weights, _ = some_network()
+    one = [*weights[:-1], weights[-1][:1]]
+    usual = lipopt.bound(one, norm=norms[0])
+    named = lipopt.bound(one, norm=norms[0], output_norm=norms[1], output="all")
+    assert named.upper == usual.upper
+
+
 @pytest.mark.parametrize(
     ("options", "reason"),
     [

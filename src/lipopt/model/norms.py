@@ -192,8 +192,8 @@ def find_output_norm(norm: Norm, name: str | None, outputs: int) -> Norm:
     if name is None:
         return norm
     output = find_norm(name)
-    if outputs == 1:
-        raise LipoptError("a norm on the outputs goes with all outputs, not with one or a margin")
+    if outputs == 1:  # of one number, all norms are the absolute value
+        return norm
     if output in (norm, Norm.LINF) or (norm, output) == (Norm.LINF, Norm.L2):
         return output
     raise LipoptError(

@@ -50,6 +50,10 @@ class Question:
         """The constant of one output, of all, or of the difference of two."""
         found = find_norm(norm)
         rows = output_matrix(network, output, margin)
+        if output_norm is not None and output != "all":
+            raise LipoptError(
+                "a norm on the outputs goes with all outputs, not with one or a margin"
+            )
         units = None if scale is None else flat_scale(scale, network.input_size)
         on_outputs = find_output_norm(found, output_norm, rows.shape[0])
         return Question(found, rows, domain, units, on_outputs)
