@@ -16,7 +16,7 @@ from .certificates.write import certify as write_certificate
 from .errors import LipoptError
 from .lower.gradients import sample
 from .lower.pop import pop_lower_bound
-from .methods.auto import MAX_GAP, Auto
+from .methods.auto import MAX_GAP, Auto, better_by_lp
 from .methods.baselines import PathSum
 from .methods.branch import QUICK_CELLS, Branch, cells_in_a_second
 from .methods.registry import Method, find_method, method_names
@@ -449,12 +449,14 @@ class _Inquiry:
     def result(self, method: Method, budget: Budget, certify: bool) -> Result:
         """What a method says, the largest over all parts; with `certify`, as a certificate."""
         start = time.monotonic()
+        cells = self._cells_to_try(budget) if isinstance(method, Auto) else 0
         try:
-            answer = self._answer(method, budget, certify)
+            if isinstance(method, Auto) and cells != 0:
+                answer = self._answer_in_cells(method, cells, budget, certify)
+            else:
+                answer = self._answer(method, budget, certify)
         except KeyboardInterrupt:  # the second one; the first leaves it to methods to end
             answer = self._answer(PathSum(), budget, certify).with_details(chosen="path-sum")
-        if isinstance(method, Auto) and not budget.interruption.has_come:
-            answer = self._go_on(answer, budget, certify)
         worst = answer.worst
         upper = worst.value
         details = worst.details
@@ -504,28 +506,33 @@ class _Inquiry:
             return _value(self.best)
         return self.pop_lower
 
-    def _go_on(self, answer: _Answer, budget: Budget, certify: bool) -> _Answer:
-        """The smaller of this answer and that of branch and bound, where it is worth trying."""
-        if self.posed.question.domain is None or budget.seconds_left <= 0:
-            return answer
-        upper = answer.worst.value
-        is_asked_for = budget.gap is not None or budget.deadline is not None
-        if upper <= _value(self.best) * (1 + (budget.gap or MAX_GAP)):
-            return answer
-        cells = None if is_asked_for else cells_in_a_second(self.posed.problem)
-        if cells == 0:
+    def _cells_to_try(self, budget: Budget) -> int | None:
+        """How many cells branch and bound may examine after `auto`: None for any number."""
+        if self.posed.question.domain is None:
+            return 0
+        if _is_asked_for(budget):
+            return None
+        return cells_in_a_second(self.posed.problem)
+
+    def _answer_in_cells(
+        self, auto: Auto, cells: int | None, budget: Budget, certify: bool
+    ) -> _Answer:
+        """What `auto` finds, and then branch and bound; the LP only where that gains nothing."""
+        answer = self._answer(replace(auto, lp=False), budget, certify)
+        closest = _value(self.best) * (1 + (budget.gap or MAX_GAP))
+        if answer.worst.value <= closest or budget.seconds_left <= 0:
             return answer
         try:
             deeper = self._answer(Branch(cells=cells), budget, certify)
         except LipoptError as error:
-            return answer.with_details(refused={"branch": str(error)})
+            return answer.with_details(refused={"branch": str(error)}).with_lp()
         except KeyboardInterrupt:
             return answer
-        if deeper.worst.value < upper:
+        if deeper.worst.value < answer.worst.value:
             return deeper.with_details(chosen="branch")
-        if is_asked_for:
-            return answer.with_status(deeper.worst)
-        return answer
+        if _is_asked_for(budget):
+            return answer.with_best_of(deeper.worst).with_status(deeper.worst.status)
+        return answer.with_lp().with_best_of(deeper.worst)
 
     def _pop_lower(self, answer: _Answer, upper: float) -> float | None:
         """The best lower bound on the optimum of the derivative problem; None if the upper bound is
@@ -559,12 +566,25 @@ class _Answer:
             bounds.append(replace(found, details={**found.details, **details}))
         return replace(self, bounds=bounds)
 
-    def with_status(self, other: UpperBound) -> _Answer:
-        """The same bounds, with the status of another one and the best point that it found."""
+    def with_status(self, status: Status) -> _Answer:
+        """The same bounds with another status."""
+        return replace(self, bounds=[replace(found, status=status) for found in self.bounds])
+
+    def with_best_of(self, other: UpperBound) -> _Answer:
+        """The same bounds, with the best point that another one found."""
+        return replace(self, bounds=[replace(found, best=other.best) for found in self.bounds])
+
+    def with_lp(self) -> _Answer:
+        """The same bounds, or those of the LP where they are smaller."""
         bounds = []
-        for found in self.bounds:
-            bounds.append(replace(found, status=other.status, best=other.best))
+        for task, found in zip(self.tasks, self.bounds, strict=True):
+            bounds.append(better_by_lp(task, found))
         return replace(self, bounds=bounds)
+
+
+def _is_asked_for(budget: Budget) -> bool:
+    """Whether branch and bound may take more than about a second."""
+    return budget.gap is not None or budget.deadline is not None
 
 
 def _with_an_end(method: Method) -> Method:

@@ -34,7 +34,10 @@ MAX_BATCH_WORK = 300_000_000  # multiplications between two looks at the clock
 CLIMBING_WORK = 1_000_000_000  # multiplications that other norms are tried with
 STARTS = 16  # points that the hill climb starts from
 ROUNDS = 30  # steps of the hill climb at most
-PROPOSALS = 12  # points tried around each point in one step
+PROPOSALS = 12  # points tried around each point in one step:
+UPHILL = np.array([1.0, 0.5, 0.25, 0.125])  # these steps uphill,
+ALONG = np.array([1.0, -1.0, 0.1, -0.1])  # these along the direction that is stretched most,
+MOVED = 0.2  # and random ones, in this share of the inputs
 NEAR = 1e-9  # the distance from a kink, relative to the layer's size, that counts as on it
 ENOUGH = 1e-6  # relative: points that can be better by no more are not proved
 SMALLEST = 1e-300  # keeps relative distances positive
@@ -253,7 +256,7 @@ def _points(rng: np.random.Generator, low: Array, high: Array, domain: Domain, c
 
     In a domain, every other point lies in a smaller box around its middle, of random size. In the
     cube for the whole space, every eighth point lies up to FAR times farther out."""
-    x = rng.uniform(low[:, None], high[:, None], (len(low), count))
+    x = low[:, None] + (high - low)[:, None] * rng.random((len(low), count))
     if domain is None:
         x[:, ::8] *= FAR ** rng.random(x[:, ::8].shape[1])
         return x
@@ -274,7 +277,7 @@ def _climb(
 ) -> _Best:
     """Steps of shrinking size from the best points, each of which keeps its best successor.
 
-    Some go uphill, some are random, and some are random in few inputs. Others go along the direction
+    A third of them go uphill, a third are random in few inputs. The others go along the direction
     that is stretched most, from the point or from the middle: neurons that are on there stay on."""
     points = best.points
     values = best.values
@@ -284,17 +287,20 @@ def _climb(
         if budget.seconds_left <= 0 or points.shape[1] == 0:
             break
         step = 0.5 * 0.8**k * width[:, None]
-        steps = rng.standard_normal((len(width), points.shape[1], PROPOSALS))
         uphill, t = goal.uphill(points, step, rng)
         t = t / np.maximum(np.abs(t).max(axis=0), SMALLEST)
-        third = PROPOSALS // 3
-        steps[:, :, :third] = np.sign(uphill)[:, :, None] * 0.5 ** np.arange(third)
-        steps[:, :, -third:] *= rng.random((len(width), points.shape[1], third)) < 0.2
-        steps[:, :, third : 2 * third] = t[:, :, None] * np.array([1.0, -1.0, 0.1, -0.1])
+        steps = np.concatenate(
+            [
+                np.sign(uphill)[:, :, None] * UPHILL,
+                t[:, :, None] * ALONG,
+                _in_few_inputs(rng, (*points.shape, PROPOSALS - len(UPHILL) - len(ALONG))),
+            ],
+            axis=2,
+        )
         tries = points[:, :, None] + step[:, :, None] * steps
         from_middle = (rng.random(points.shape[1]) ** 2) * 0.5 * width[:, None] * t
-        tries[:, :, third] = middle[:, None] + from_middle
-        tries[:, :, third + 1] = middle[:, None] - from_middle
+        tries[:, :, len(UPHILL)] = middle[:, None] + from_middle
+        tries[:, :, len(UPHILL) + 1] = middle[:, None] - from_middle
         if domain is not None:
             tries = domain.moved_into(tries.reshape(len(width), -1)).reshape(tries.shape)
         scores = goal.at(tries.reshape(len(width), -1)).reshape(tries.shape[1:])
@@ -305,6 +311,14 @@ def _climb(
         budget.progress("climbing", (k + 1) / rounds)
     order = np.argsort(-values, kind="stable")
     return _Best(points[:, order], values[order])
+
+
+def _in_few_inputs(rng: np.random.Generator, shape: tuple[int, ...]) -> Array:
+    """Random steps that leave most inputs as they are."""
+    steps = np.zeros(shape)
+    moves = rng.random(shape) < MOVED
+    steps[moves] = rng.standard_normal(np.count_nonzero(moves))
+    return steps
 
 
 def slopes_at(network: Network, x: Array, values: list[Array] | None = None) -> dict[int, Array]:
@@ -321,12 +335,12 @@ def jacobians(
     network: Network, outputs: sp.csr_array, slopes: Mapping[int, Array], columns: int = 1
 ) -> Array:
     """J for given slopes, (outputs, inputs, columns)."""
-    result = np.empty((outputs.shape[0], network.input_size, columns))
-    for row in range(outputs.shape[0]):
-        start = np.repeat(outputs[[row], :].toarray().T, columns, axis=1)
+    rows = []
+    for row in outputs.toarray():
+        start = np.repeat(row[:, None], columns, axis=1)
         found = gradients(network, start, slopes)
-        result[row] = found.get(0, 0.0)
-    return result
+        rows.append(found.get(0, np.zeros((network.input_size, columns))))
+    return rows[0][None] if len(rows) == 1 else np.stack(rows)
 
 
 def jacobian_spreads(

@@ -4,7 +4,7 @@ The path sum costs nothing, and the product of layer norms little. The SDP is th
 dense and deep networks, and is always asked, so that `auto` is never looser than it. The LP is
 better on sparse networks and in small balls, where its polynomial is short. It is tried where it
 has something to gain, between the bound so far and the lower bound of the problem, that is worth
-its work. Over the whole space, where there is no domain to divide, cuts in the SDP come last, if
+its work; where branch and bound follows, only if that has found nothing better. Over the whole space, where there is no domain to divide, cuts in the SDP come last, if
 a time limit or a gap is asked for.
 
 For one output, the constant in l2 is at most that in l_inf, and the one in l1 at most that in l2.
@@ -49,18 +49,18 @@ class Auto:
     """The smallest bound of the baselines, the SDP with its cuts and, where it may win, the LP."""
 
     device: str | None = None
+    lp: bool = True  # whether the LP may be tried
     name: ClassVar[str] = "auto"
 
     def __call__(self, task: Task) -> UpperBound:
         backend(self.device)  # raises an error if the device is not there
         attempts = _Attempts(task)
         attempts.make(PathSum())
-        path_sum = attempts.task.upper
         if not attempts.are_over(ROUNDING_GAP):
             attempts.make(SDP(device=self.device))
         attempts.make(Product())
-        if not attempts.are_over(MAX_GAP) and _lp_may_win(attempts.task, path_sum):
-            attempts.make(LiPopt(), work=LP_WORK)
+        if self.lp:
+            attempts.make_lp()
         if not attempts.are_over(MIN_CUT_GAP) and _may_cut(attempts.task):
             attempts.make(Cuts())
         if not attempts.are_over(MAX_GAP):
@@ -117,6 +117,11 @@ class _Attempts:
         )
         self.keep_better(replace(found, details={**found.details, "chosen": source}))
 
+    def make_lp(self) -> None:
+        """Try the LP, if it may win."""
+        if not self.are_over(MAX_GAP) and _lp_may_win(self.task):
+            self.make(LiPopt(), work=LP_WORK)
+
     def keep_better(self, found: UpperBound | None) -> None:
         """Keep a bound if it is the smallest so far."""
         if found is not None and (self.best is None or found.value < self.best.value):
@@ -143,7 +148,15 @@ class _Attempts:
         )
 
 
-def _lp_may_win(task: Task, path_sum: float) -> bool:
+def better_by_lp(task: Task, found: UpperBound) -> UpperBound:
+    """The smaller of a bound that was found without the LP and that of the LP, if it may win."""
+    known = max(task.pop_lower, found.pop_lower or 0.0)
+    attempts = _Attempts(replace(task, upper=found.value, pop_lower=known), best=found)
+    attempts.make_lp()
+    return attempts.answer()
+
+
+def _lp_may_win(task: Task) -> bool:
     """Whether an LP is worth its work until its first bound.
 
     That bound is the farther above the best one, the farther the path sum is."""
@@ -153,6 +166,7 @@ def _lp_may_win(task: Task, path_sum: float) -> bool:
     degree = len(problem.layers) + 1
     terms = count_terms(sources(problem)) / 2  # those of the degree
     products = terms * 2.0**degree
+    path_sum = PathSum()(task).value
     work = FIRST_ITERATIONS * products * path_sum / task.upper
     gain = (task.upper - task.pop_lower) / max(task.pop_lower, SMALLEST)
     return work <= min(FIRST_WORK, WORK_PER_GAIN * gain)

@@ -111,12 +111,11 @@ class Norm(StrEnum):
         It is not finite where J is not. From l_inf to l2 it is a lower bound: |J t| at a t that is
         good, not always best."""
         output = output or self
-        size = np.abs(jacobian)
         if output is Norm.LINF:
-            return np.asarray(self.dual.of_vectors(size.swapaxes(0, 1)).max(axis=0))
+            return np.asarray(self.dual.of_vectors(jacobian.swapaxes(0, 1)).max(axis=0))
         if self is Norm.L1:
-            return np.asarray(output.of_vectors(size).max(axis=0))
-        largest = np.maximum(size.max(axis=(0, 1)), SMALLEST)
+            return np.asarray(output.of_vectors(jacobian).max(axis=0))
+        largest = np.maximum(np.abs(jacobian).max(axis=(0, 1)), SMALLEST)
         scaled = jacobian / largest
         if self is Norm.LINF:
             changes = np.einsum("mnk,nk->mk", scaled, _good_signs(scaled))

@@ -24,7 +24,7 @@ from .workers import workers
 GAP = 0.01  # relative, unless another one is asked for
 # What may be done without being asked for: about a second.
 QUICK_CELLS = 200
-QUICK_WORK = 40_000_000  # neurons^2 (inputs + neurons), for every cell
+QUICK_WORK = 15_000_000  # neurons^2 (inputs + neurons), for every cell
 
 
 @register("branch")
