@@ -512,7 +512,7 @@ class _Inquiry:
             return 0
         if _is_asked_for(budget):
             return None
-        return cells_in_a_second(self.posed.problem)
+        return cells_in_a_second(self.posed)
 
     def _answer_in_cells(
         self, auto: Auto, cells: int | None, budget: Budget, certify: bool

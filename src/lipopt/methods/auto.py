@@ -4,8 +4,9 @@ The path sum costs nothing, and the product of layer norms little. The SDP is th
 dense and deep networks, and is always asked, so that `auto` is never looser than it. The LP is
 better on sparse networks and in small balls, where its polynomial is short. It is tried where it
 has something to gain, between the bound so far and the lower bound of the problem, that is worth
-its work; where branch and bound follows, only if that has found nothing better. Over the whole space, where there is no domain to divide, cuts in the SDP come last, if
-a time limit or a gap is asked for.
+its work; where branch and bound follows, only if that has found nothing better. Over the whole
+space, where there is no domain to divide, cuts in the SDP come last, if a time limit or a gap is
+asked for.
 
 For one output, the constant in l2 is at most that in l_inf, and the one in l1 at most that in l2.
 So what is proved in such a norm counts too, where its lower bound says that it may be smaller.

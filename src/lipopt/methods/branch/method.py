@@ -13,8 +13,9 @@ from ...cells.reduced import Reduced, reduce
 from ...cells.regions import RegionWalk
 from ...errors import LipoptError
 from ...lower.gradients import JacobianNorm
-from ...problem.derivative import DerivativeProblem
+from ...model.norms import Norm
 from ...problem.proofs import Tree
+from ...problem.question import Posed
 from ...problem.task import Task, UpperBound
 from ..registry import register
 from .expand import Expander
@@ -24,7 +25,9 @@ from .workers import workers
 GAP = 0.01  # relative, unless another one is asked for
 # What may be done without being asked for: about a second.
 QUICK_CELLS = 200
-QUICK_WORK = 15_000_000  # neurons^2 (inputs + neurons), for every cell
+QUICK_WORK = 15_000_000  # neurons^2 (inputs + neurons), for every cell;
+# so many times as much in a round ball, where every linear program needs tangents.
+ROUND_WORK = {Norm.L2: 30, Norm.L1: 200}
 
 
 @register("branch")
@@ -107,9 +110,11 @@ def with_points(reduced: Reduced, cell: Cell, task: Task) -> Cell:
     return replace(cell, points=Points(x, reduced.inputs_of_neurons(x)))
 
 
-def cells_in_a_second(problem: DerivativeProblem) -> int:
+def cells_in_a_second(posed: Posed) -> int:
     """How many cells about a second of work is, by the count of its operations; 0 if hardly any."""
-    neurons = problem.neurons
-    work = max(1, neurons) ** 2 * (problem.inputs + neurons)
+    neurons = posed.problem.neurons
+    work = max(1, neurons) ** 2 * (posed.problem.inputs + neurons)
+    if posed.ball is not None:
+        work *= ROUND_WORK[posed.ball.norm]
     cells = min(QUICK_CELLS, QUICK_WORK // work)
     return cells if cells >= neurons else 0
