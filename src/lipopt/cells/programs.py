@@ -5,8 +5,8 @@ its activation and below the two lines above; constraints of the cell are rows. 
 these rows say how to mix the lines, and which weights constraints get: the bound that follows by
 elimination is the optimum of the LP, up to rounding.
 
-A ball that is no box is cut out of its box by tangents, at the points outside of it that were found.
-The bound that follows by elimination knows the ball itself.
+An l1 ball is a polytope itself. An l2 ball is cut out of its box by tangents, at the points outside
+of it that were found. The bound that follows by elimination knows the ball itself.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import time
 
 import numpy as np
 
+from ..model.norms import Norm
 from ..model.round_ball import InputSet, RoundBall
 from ..numerics.arrays import Array
 from ..solvers.polytope import Minimum, Polytope
@@ -35,6 +36,7 @@ class Programs:
         self.walk = walk
         self.deadline = deadline  # on the clock of time.monotonic
         self.polytope = Polytope(walk.cell.lower, walk.cell.upper)
+        self.curved = _add_ball(self.polytope, walk.cell.ball)
         self.columns = np.arange(walk.reduced.inputs)  # of the variables that are in the polytope
         self.constraint_rows: dict[int, int] = {}  # by the constraint's place in the cell
         # For every group, the rows of the lines below, then above; none for a line that is repeated.
@@ -91,14 +93,13 @@ class Programs:
 
     def find_points(self) -> bool:
         """Whether a point is found, or not said that there is none; tangents may stay behind."""
-        ball = self.walk.cell.ball
-        if ball is not None and _nearest(self.polytope, ball) is not None:
+        if self.curved is not None and _nearest(self.polytope, self.curved) is not None:
             return True
         return self.polytope.has_points()
 
     def _minimize(self, cost: Array) -> Minimum | None:
         """The minimum of a linear function, with tangents to the ball where it is outside."""
-        ball = self.walk.cell.ball
+        ball = self.curved
         inputs = self.walk.reduced.inputs
         found = self.polytope.minimize(cost)
         for _ in range(TANGENTS):
@@ -142,6 +143,14 @@ def _share(multipliers: Array, first: Array | None, second: Array | None, usual:
     return np.where(is_used, multipliers[:, second] / np.where(is_used, total, 1.0), usual)
 
 
+def _add_ball(polytope: Polytope, ball: RoundBall | None) -> RoundBall | None:
+    """Cut a polytope with a ball, if that can be done by rows; the ball if it needs tangents."""
+    if ball is None or ball.norm is not Norm.L1:
+        return ball
+    polytope.add_l1_ball(ball.center, ball.radii)
+    return None
+
+
 def _nearest(polytope: Polytope, ball: RoundBall) -> Array | None:
     """A point of the polytope that lies in the ball; None if none was found.
 
@@ -183,6 +192,7 @@ def deepest_point(inputs: InputSet, rows: Array, ends: Array) -> Array | None:
     a point on the way from there to some point of the ball."""
     width = inputs.upper - inputs.lower
     polytope = Polytope(np.append(inputs.lower, 0.0), np.append(inputs.upper, 1.0))
+    curved = _add_ball(polytope, inputs.ball)
     distances = np.abs(rows) @ width
     whole = np.concatenate([rows, -distances[:, None]], axis=1)
     polytope.add_rows(whole, ends, np.full(len(ends), np.inf))
@@ -192,15 +202,17 @@ def deepest_point(inputs: InputSet, rows: Array, ends: Array) -> Array | None:
     if found is None or found.point[-1] < LEAST_DISTANCE:
         return None
     deepest = found.point[:-1]
-    if inputs.ball is None or _is_inside(inputs.ball, deepest):
+    if curved is None:
+        return inputs.moved_into(deepest[:, None])[:, 0]
+    if _is_inside(curved, deepest):
         return deepest
-    nearest = _nearest(polytope, inputs.ball)
+    nearest = _nearest(polytope, curved)
     if nearest is None:
         return None
     # All points between the two are inside, but for the ball.
     shares = 0.5 ** np.arange(1, HALVINGS)
     between = nearest[:, None] + shares * (deepest - nearest)[:, None]
-    is_inside = inputs.ball.distances(between) <= 1
+    is_inside = curved.distances(between) <= 1
     return between[:, is_inside][:, 0] if is_inside.any() else None
 
 

@@ -22,7 +22,9 @@ class Minimum:
 
 
 class Polytope:
-    """All v with lower <= v <= upper and row_lower <= rows v <= row_upper."""
+    """All v with lower <= v <= upper and row_lower <= rows v <= row_upper.
+
+    An l1 ball is such a polytope too, with a distance for each variable, which the solver alone sees."""
 
     def __init__(self, lower: Array, upper: Array) -> None:
         import highspy
@@ -32,27 +34,57 @@ class Polytope:
         self._highs = highspy.Highs()
         for name, value in {"output_flag": False, "threads": 1, "presolve": "off"}.items():
             self._highs.setOptionValue(name, value)
-        self.columns = 0
         self.rows = 0
+        self._places = np.zeros(0, np.int32)  # of the variables among the solver's
         self.add_columns(lower, upper)
+
+    @property
+    def columns(self) -> int:
+        return len(self._places)
 
     def add_columns(self, lower: Array, upper: Array) -> None:
         """New variables, in no row yet."""
+        self._places = np.concatenate([self._places, self._new_columns(lower, upper)])
+
+    def add_l1_ball(self, center: Array, radii: Array) -> None:
+        """Keep the sum of |v - center| / radii at most 1; a variable with radius 0 is free."""
+        count = int(np.count_nonzero(radii > 0))
+        own = self._places[: len(radii)][radii > 0]
+        distances = self._new_columns(np.zeros(count), np.full(count, np.inf))
+        inverse = 1 / radii[radii > 0]
+        middle = center[radii > 0] * inverse
+        columns = np.stack([own, distances], axis=1).reshape(-1)
+        ones = np.ones(count)
+        for sign in (1.0, -1.0):
+            values = np.stack([sign * inverse, -ones], axis=1).reshape(-1)
+            starts = 2 * np.arange(count)
+            self._add(starts, columns, values, np.full(count, -np.inf), sign * middle)
+        self._add(np.zeros(1), distances, ones, np.array([-np.inf]), np.ones(1))
+
+    def _new_columns(self, lower: Array, upper: Array) -> Array:
+        """The solver's numbers of new variables."""
         count = len(lower)
         none = np.zeros(0, np.int32)
         starts = np.zeros(count, np.int32)
+        first = self._highs.getNumCol()
         self._highs.addCols(count, np.zeros(count), lower, upper, 0, starts, none, np.zeros(0))
-        self.columns += count
+        return np.arange(first, first + count, dtype=np.int32)
 
     def add_rows(self, rows: Array, lower: Array, upper: Array) -> None:
         """New rows over the first variables, as a dense array."""
         places, columns = np.nonzero(rows)
         counts = np.bincount(places, minlength=len(rows))
-        starts = np.concatenate([[0], np.cumsum(counts)[:-1]]).astype(np.int32)
-        values = rows[places, columns]
-        columns = columns.astype(np.int32)
-        self._highs.addRows(len(rows), lower, upper, len(values), starts, columns, values)
-        self.rows += len(rows)
+        starts = np.concatenate([[0], np.cumsum(counts)[:-1]])
+        self._add(starts, self._places[columns], rows[places, columns], lower, upper)
+
+    def _add(
+        self, starts: Array, columns: Array, values: Array, lower: Array, upper: Array
+    ) -> None:
+        """New rows, in the solver's numbers of variables."""
+        count = len(lower)
+        first = starts.astype(np.int32)
+        self._highs.addRows(count, lower, upper, len(values), first, columns, values)
+        self.rows += count
 
     def remove_rows(self, rows: list[int]) -> None:
         """Take back some rows; those after them move up."""
@@ -72,10 +104,10 @@ class Polytope:
         if self._highs.getModelStatus() != self._optimal:
             return None
         solution = self._highs.getSolution()
-        point = np.array(solution.col_value)
         multipliers = np.array(solution.row_dual)
+        point = np.array(solution.col_value)[self._places]
         # HiGHS takes no rows with huge coefficients, and has then fewer than were given to it.
-        is_complete = len(point) == self.columns and len(multipliers) == self.rows
+        is_complete = len(multipliers) == self.rows
         if not (is_complete and np.isfinite(point).all() and np.isfinite(multipliers).all()):
             return None
         return Minimum(point, multipliers)
@@ -84,4 +116,4 @@ class Polytope:
         """Costs of the first variables; the others cost nothing."""
         whole = np.zeros(self.columns)
         whole[: len(cost)] = cost
-        self._highs.changeColsCost(self.columns, np.arange(self.columns, dtype=np.int32), whole)
+        self._highs.changeColsCost(self.columns, self._places, whole)

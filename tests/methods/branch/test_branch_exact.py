@@ -17,6 +17,7 @@ from strategies import Question, piecewise_linear_questions
 import lipopt
 from lipopt.methods.branch import Branch
 from lipopt.model.network import Network
+from lipopt.model.norms import NormName
 from lipopt.numerics.arrays import Array
 from lipopt.result import Result
 
@@ -194,6 +195,18 @@ def test_a_gap_of_zero_gives_the_constant(question: Question) -> None:
     assert result.upper == pytest.approx(constant, rel=CLOSE, abs=1e-12)
     if question.is_box:  # slivers of linear regions at the edge of a ball may not be found
         assert result.lower == pytest.approx(constant, rel=CLOSE, abs=1e-12)
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("norm", ["l1", "l2"])
+def test_a_round_ball_is_searched_to_the_end(norm: NormName, seed: int) -> None:
+    sizes = (10, 20, 20, 1)
+    weights = [matrix / np.sqrt(matrix.shape[1]) for matrix in gaussian_weights(sizes, seed)]
+    center = np.random.default_rng(seed).standard_normal(sizes[0])
+    ball = lipopt.Ball(center, 0.3, norm=norm)
+    result = lipopt.bound(weights, norm=norm, domain=ball, method="branch")
+    assert result.status == "complete"
+    assert result.upper <= result.lower * 1.01
 
 
 def test_a_kink_at_the_end_of_an_interval() -> None:

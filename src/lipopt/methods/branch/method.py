@@ -26,8 +26,8 @@ GAP = 0.01  # relative, unless another one is asked for
 # What may be done without being asked for: about a second.
 QUICK_CELLS = 200
 QUICK_WORK = 15_000_000  # neurons^2 (inputs + neurons), for every cell;
-# so many times as much in a round ball, where every linear program needs tangents.
-ROUND_WORK = {Norm.L2: 30, Norm.L1: 200}
+# so many times as much in a round ball, where linear programs need tangents or more variables.
+ROUND_WORK = {Norm.L2: 30, Norm.L1: 5}
 
 
 @register("branch")
