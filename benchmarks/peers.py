@@ -5,8 +5,9 @@
     python benchmarks/peers.py radius      Marabou: the largest radius at which the class is proved
 
 Each needs the other tool: `pip install eclipse-nn`, `pip install maraboupy`, and auto_LiRPA from its repository (0.7.1 or
-later); none of them is needed by lipopt. Times are processor seconds in one thread (set OMP_NUM_THREADS=1), imports and the
-building of models excluded. The lower bound in a row is lipopt's: no correct upper bound is below it. Weights are normal
+later); none of them is needed by lipopt. Times are processor seconds in one thread (set OMP_NUM_THREADS=1), imports, the
+building of models and a first call excluded. "lipopt local" is the time for one of BATCH balls that are asked about together,
+around that point and random ones. The lower bound in a row is lipopt's: no correct upper bound is below it. Weights are normal
 with variance 1/fan-in, biases normal with variance 1/100. Every table is printed as markdown.
 """
 
@@ -29,6 +30,7 @@ Sizes = tuple[int, ...]
 GLOBAL = [(10, 20, 20, 2), (20, 50, 50, 50, 5), (50, 100, 100, 100, 10), (20, *[60] * 10, 5)]
 LOCAL = [(10, 20, 20, 1), (50, 100, 100, 1), (784, 100, 100, 1)]
 LOCAL_RADII = (0.01, 0.1, 1.0)
+BATCH = 10  # balls
 CLASSIFIERS = [(5, 15, 15, 3), (10, 30, 30, 3), (20, 50, 50, 3)]
 MARABOU_SECONDS = 90  # of wall-clock time, for each query
 PROVED = "unsat"  # what Marabou says if there is no counterexample
@@ -90,6 +92,7 @@ def whole_space() -> None:
 
 def balls() -> None:
     """Bounds on the gradient by auto_LiRPA and by lipopt, in l_inf; ECLipsE's and lipopt's in l2."""
+    _lipopt_in_a_ball(LOCAL[0], network(LOCAL[0]), torch.zeros(LOCAL[0][0]), 0.1, "linf")
     header("network", "radius", "norm", "lower bound", "method", "upper bound", "processor seconds")
     for sizes in LOCAL:
         model = network(sizes)
@@ -109,6 +112,12 @@ def _lipopt_in_a_ball(
     for method in ("sdp", "auto"):
         result, seconds = timed(lipopt.bound, loaded, method=method, domain=ball, norm=norm)
         show(name(sizes), radius, norm, result.lower, f"lipopt {method}", result.upper, seconds)
+    others = torch.randn(BATCH - 1, len(x), dtype=torch.float64)
+    points = torch.cat([x[None].double(), others]).numpy()
+    rows, seconds = timed(
+        lipopt.local_bounds, loaded, points, radius, norm=norm, ball_norm=norm, output=0
+    )
+    show(name(sizes), radius, norm, rows[0].lower, "lipopt local", rows[0].upper, seconds / BATCH)
 
 
 def _lirpa_in_a_ball(sizes: Sizes, model: nn.Module, x: torch.Tensor, radius: float) -> None:
