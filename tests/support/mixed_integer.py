@@ -1,4 +1,5 @@
-"""The local Lipschitz constant of a ReLU network in the l_inf norm as a mixed-integer program, solved by HiGHS.
+"""Questions about ReLU networks in boxes as mixed-integer programs, solved by HiGHS: the local Lipschitz constant in the
+l_inf norm, and the least value of a function of the outputs.
 
     maximize  |W_1' p_1|_1     over x in a box
     z_i = max(0, W_i z_{i-1} + b_i)         values; z_0 = x
@@ -214,6 +215,20 @@ def local_constant(
     if goal.is_constant:
         return Answer(goal.constant, goal.constant, True)
     return program.maximize(goal, gap, seconds)
+
+
+def least_value(
+    weights: Sequence[Array], biases: Sequence[Array], lower: Array, upper: Array, row: Array
+) -> float:
+    """The least value of row @ outputs of a ReLU network in a box."""
+    program = Program()
+    values = []
+    for low, high in zip(lower, upper, strict=True):
+        values.append(program.variable(float(low), float(high)))
+    for matrix, bias in zip(weights[:-1], biases[:-1], strict=True):
+        values = [program.relu(y)[0] for y in layer(matrix, values, bias)]
+    outputs = layer(weights[-1], values, biases[-1])
+    return -program.maximize(combination([-w for w in row], outputs), 1e-9, float("inf")).upper
 
 
 def layer(matrix: Array, values: Sequence[Quantity], bias: Array) -> list[Quantity]:

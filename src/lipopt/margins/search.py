@@ -21,6 +21,7 @@ import numpy as np
 from ..model import activations
 from ..numerics.arrays import Array
 from ..problem.proofs import MarginLeaf, MarginSplit, MarginTree
+from . import programs
 from .ascent import Batch, Evaluated, ascend, differentiate, evaluate, slopes_of
 from .backward import Functions
 from .enclosures import Enclosures, functions_of
@@ -30,7 +31,6 @@ LARGEST_ROUND = 128  # cells after which no further ball takes part in a round,
 LARGEST_SHARE = 16  # and cells of one margin in it
 CELL_ENTRIES = 2**19  # of the arrays of a round: 4 MB each; with large networks it has fewer cells
 STEPS = 16  # of the ascent in a new cell
-LAST_STEPS = 200  # of the ascent in a cell that cannot be split any more
 CANDIDATES = 6  # neurons that are tried, before one is split
 SECOND = 0.1  # how much the sum of both bounds counts, beside the worse one
 NARROWEST = 2.0**-30  # intervals that are narrower are not split, relative to their size
@@ -141,16 +141,13 @@ class Search:
         return chosen
 
     def _divide(self, chosen: Sequence[_Item], look_at: LookAt) -> None:
-        """Split cells, and bound the parts. What cannot be split gets a longer ascent."""
+        """Split cells, and bound the parts. A linear program decides what cannot be split."""
         batch = self._batch(chosen)
         values = self._split_values(batch)
         scores = self._scores(batch, differentiate(self.enclosures, batch), values)
         can_split = scores.max(axis=1, initial=0.0) > 0
-        last = [item for item, can in zip(chosen, can_split, strict=True) if not can]
-        if last:
-            self._bound(last, LAST_STEPS, look_at)
-        for margin, _ in last:
-            margin.is_stuck |= bool(margin.open)
+        for k in np.flatnonzero(~can_split):
+            self._decide(chosen[int(k)], batch, int(k), look_at)
         places = np.flatnonzero(can_split)
         if len(places) == 0:
             return
@@ -163,7 +160,7 @@ class Search:
             for sign in (-1, 1):
                 splits = (*cell.splits, NeuronSplit(int(neuron), sign, at))
                 children.append((margin, _Cell(cell.bound, 0, splits, cell.choices, branch)))
-        self._bound(children, STEPS, look_at)
+        self._bound(children, look_at)
 
     def _grow(self, margin: Margin, cell: _Cell, neuron: int, value: float) -> MarginSplit | None:
         """The cell as a part of the proof, if that is kept."""
@@ -180,26 +177,53 @@ class Search:
         else:
             cell.branch.parts[cell.side] = tree
 
-    def _bound(self, cells: Sequence[_Item], steps: int, look_at: LookAt) -> None:
-        """Bound cells, and keep those in which the margin is not proved."""
+    def _bound(self, cells: Sequence[_Item], look_at: LookAt) -> None:
+        """Bound cells by steps of an ascent, and keep those in which the margin is not proved."""
         batch = self._batch(cells)
-        best = ascend(self.enclosures, batch, steps)
+        best = ascend(self.enclosures, batch, STEPS)
         found = evaluate(self.enclosures, batch.with_choices(best.choices))
         owners = batch.functions.owners
         look_at(owners, self.enclosures.balls.where_least(found.own, owners))
         slopes = slopes_of(self.enclosures.network, found)
-        for k, (margin, cell) in enumerate(cells):
-            margin.cells += 1
-            if best.bounds[k] > 0:
-                margin.closed = min(margin.closed, float(best.bounds[k]))
-            else:
-                bound = max(float(best.bounds[k]), cell.bound)
-                kept = best.choices[:, k].astype(np.float32)
-                again = _Cell(bound, margin.cells, cell.splits, kept, cell.branch)
-                heapq.heappush(margin.open, again)
-            if self.keeps_trees:
-                weights = _weights(cell.splits, best.choices[1, k])
-                self._replace(margin, cell, MarginLeaf(slopes[k], weights))
+        for k, item in enumerate(cells):
+            self._note(item, float(best.bounds[k]), best.choices[:, k], slopes[k])
+
+    def _decide(self, item: _Item, batch: Batch, k: int, look_at: LookAt) -> None:
+        """Bound a cell by its linear program. Without success, its margin is given up."""
+        hints = programs.solve(self.enclosures, batch, k)
+        if hints is None:
+            self._give_up(item)
+            return
+        if hints.point is not None:
+            look_at(batch.functions.owners[[k]], hints.point[None])
+        tried = batch.only(np.full(len(hints.choices), k))
+        found = evaluate(self.enclosures, tried.with_choices(hints.choices.transpose(1, 0, 2)))
+        best = int(found.bounds.argmax())
+        if found.bounds[best] > 0:
+            slopes = slopes_of(self.enclosures.network, found)
+            self._note(item, float(found.bounds[best]), hints.choices[best], slopes[best])
+        else:
+            self._give_up(item)
+
+    def _give_up(self, item: _Item) -> None:
+        """Keep a cell as it is, and let its margin be open."""
+        margin, cell = item
+        heapq.heappush(margin.open, cell)
+        margin.is_stuck = True
+
+    def _note(self, item: _Item, bound: float, choices: Array, slopes: Array) -> None:
+        """A bound that was found for a cell, and what shows it. Without a proof, the cell is kept."""
+        margin, cell = item
+        margin.cells += 1
+        if bound > 0:
+            margin.closed = min(margin.closed, bound)
+        else:
+            kept = choices.astype(np.float32)
+            bound = max(bound, cell.bound)
+            again = _Cell(bound, margin.cells, cell.splits, kept, cell.branch)
+            heapq.heappush(margin.open, again)
+        if self.keeps_trees:
+            self._replace(margin, cell, MarginLeaf(slopes, _weights(cell.splits, choices[1])))
 
     def _batch(self, cells: Sequence[_Item]) -> Batch:
         """Cells as arrays."""
@@ -255,8 +279,10 @@ class Search:
         functions = functions_of(batch.functions, repeated)
         tried = self._with_splits(functions, batch.choices[:, repeated], splits)
         bounds = evaluate(self.enclosures, tried).bounds.reshape(batch.count, count, 2)
-        worth = np.minimum(bounds, 0.0)
-        picked = (worth.min(axis=2) + SECOND * worth.sum(axis=2)).argmax(axis=1)
+        shortfall = np.minimum(bounds, 0.0)
+        worth = shortfall.min(axis=2) + SECOND * shortfall.sum(axis=2)
+        can_split = np.take_along_axis(scores, candidates, axis=1) > 0
+        picked = np.where(can_split, worth, -np.inf).argmax(axis=1)
         return candidates[np.arange(batch.count), picked]
 
     def _split_values(self, batch: Batch) -> Array:
@@ -288,10 +314,12 @@ class Search:
             y = np.clip(found.inputs[:, own], batch.ranges.low[:, own], batch.ranges.high[:, own])
             at_y = activations.value(group.kind, y, group.parameters)
             lost = np.abs(at_y - lines.slopes * y - lines.offsets)
-            width = batch.ranges.high[:, own] - batch.ranges.low[:, own]
-            size = np.maximum(np.abs(batch.ranges.low[:, own]), np.abs(batch.ranges.high[:, own]))
-            is_wide = width > NARROWEST * size
-            scores[:, own] = np.where(is_wide, np.abs(c) * (top - bottom + lost), -1.0)
+            low = batch.ranges.low[:, own]
+            high = batch.ranges.high[:, own]
+            slopes = activations.slope_range(group.kind, low, high, group.parameters)
+            is_wide = high - low > NARROWEST * np.maximum(np.abs(low), np.abs(high))
+            can_split = is_wide & (slopes[0] < slopes[1])
+            scores[:, own] = np.where(can_split, np.abs(c) * (top - bottom + lost), -1.0)
         return scores
 
 

@@ -112,6 +112,14 @@ class Polytope:
             return None
         return Minimum(point, multipliers)
 
+    def ray(self) -> Array | None:
+        """Multipliers of the rows that show that there is no point, after none was found."""
+        _, exists, multipliers = self._highs.getDualRay()
+        is_complete = exists and len(multipliers) == self.rows
+        if not (is_complete and np.isfinite(multipliers).all()):
+            return None
+        return np.asarray(multipliers)
+
     def _set_cost(self, cost: Array) -> None:
         """Costs of the first variables; the others cost nothing."""
         whole = np.zeros(self.columns)
