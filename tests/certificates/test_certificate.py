@@ -327,7 +327,7 @@ def test_one_input_at_a_time_under_l1(directory):
 
 
 def test_neurons_that_cancel(directory):
-    """max(a, b) = relu(a - b) + b, and where a > b is known, what b depends on drops out of the problem."""
+    """max(a, b) = (a + b) / 2 + |a - b| / 2, and where a > b is known, what b depends on drops out of the problem."""
     center = np.array(
         [
             1.72816287,

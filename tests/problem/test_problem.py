@@ -277,3 +277,9 @@ def test_results_do_not_depend_on_anything_but_the_seed() -> None:
     )
     assert first.point != other.point
     assert Norm.LINF.of_jacobians(np.ones((1, 5, 2))).tolist() == [5.0, 5.0]
+
+
+def test_path_sums_of_a_maximum_count_every_entry_once() -> None:
+    builder = Builder()
+    network = builder.network(builder.maximum("max", builder.input((1, 4))))
+    assert lipopt.api.bound(network, method="path-sum").upper == pytest.approx(4.0)

@@ -98,6 +98,18 @@ def slack_of(network: Network, task: Task, flat: Flat) -> float:
     return total * (1 + 1e-6)
 
 
+def doubted_paths(problem: DerivativeProblem, doubts: Doubts) -> float:
+    """By how much sums over paths may differ where the checker finds other ranges of slopes.
+
+    Their middles may differ, and their widths."""
+    spreads = []
+    for layer in problem.layers:
+        own = doubts.get(layer.node)
+        doubt = np.zeros(layer.size) if own is None else own[layer.neurons]
+        spreads.append(2 * doubt * layer.half)
+    return _paths_through(problem, spreads)
+
+
 def _paths_through(problem: DerivativeProblem, spreads: list[Array]) -> float:
     """By how much the sum over all paths grows if the slopes do, the last layer first."""
     grown = []

@@ -39,7 +39,7 @@ from ..problem.proofs import (
 from ..problem.question import Posed, Question
 from ..problem.task import Task, UpperBound
 from .certificate import Certificate
-from .differences import Doubts, enclosure_doubts, find_doubts, slack_of
+from .differences import Doubts, doubted_paths, enclosure_doubts, find_doubts, slack_of
 from .dyadic import Rounded, exact, join, round_up, row_lines
 from .flat import activation_nodes, flatten, variable_lines
 from .krivine_terms import krivine_lines
@@ -194,7 +194,8 @@ def _write_krivine_terms(case: Case, proof: KrivineTerms) -> Iterator[Part]:
 
 def _lp_claim(case: Case, coefficients: float) -> float:
     """What an LP's multipliers prove to the checker; `coefficients`: their sum, without signs."""
-    return case.bound * (1 + LP_ROOM) + COEFFICIENT_ROOM * coefficients
+    differ = COEFFICIENT_ROOM * coefficients + doubted_paths(case.task.problem, case.doubts)
+    return case.bound * (1 + LP_ROOM) + differ
 
 
 def _write_multipliers(case: Case, proof: Multipliers) -> Iterator[Part]:

@@ -515,35 +515,37 @@ class Builder:
     def maximum(self, name: str, x: View) -> View:
         """The maximum over the last axis, without places that are OUTSIDE.
 
-        max(a, b) = b + relu(a - b) for pairs of entries, in rounds. No place may be ZERO."""
+        max(a, b) = (a + b) / 2 + |a - b| / 2 for pairs of entries, in rounds. No place may be ZERO.
+        With b + relu(a - b) instead, sums over paths and products of norms would be larger."""
         rounds = 0
         while (count := x.shape[-1]) > 1:
             half = count // 2
             a, b, rest = np.split(x.index, [half, 2 * half], axis=-1)
             both = (a >= 0) & (b >= 0)
-            one = np.where(b >= 0, b, a)  # b where both are there: what a exceeds it by is added
-            base = View(x.node, np.concatenate([one, rest], axis=-1))
+            base = View(x.node, np.concatenate([np.where(b >= 0, b, a), rest], axis=-1))
             if both.any():
                 pairs = [View(x.node, a[both]), View(x.node, b[both])]
-                difference = self.add(f"{name}.difference{rounds}", pairs, [1.0, -1.0])
-                relu = self.activation(f"{name}.relu{rounds}", difference, "relu")
+                difference = self.add(f"{name}.difference{rounds}", pairs, [0.5, -0.5])
+                distance = self.activation(f"{name}.abs{rounds}", difference, "abs")
+                other = np.full(base.shape, ZERO)
+                other[..., :half][both] = a[both]
                 gain = np.full(base.shape, ZERO)
                 gain[..., :half][both] = np.arange(both.sum())
+                share = np.where(other >= 0, 0.5, 1.0)
                 known = View(x.node, np.maximum(base.index, ZERO))
-                larger = self.add(f"{name}.max{rounds}", [known, View(relu.node, gain)], [1.0, 1.0])
+                parts = [known, View(x.node, other), View(distance.node, gain)]
+                larger = self.add(f"{name}.max{rounds}", parts, [share, share, 1.0])
                 base = View(larger.node, np.where(base.index < 0, OUTSIDE, larger.index))
             x = base
             rounds += 1
         return x.moved(lambda i: i[..., 0])
 
     def larger(self, name: str, x: View, y: View | Array, largest: bool = True) -> View:
-        """max(x, y) = y + relu(x - y), min(x, y) = x - relu(x - y); with a constant, a clip."""
+        """max(x, y) or min(x, y) = (x + y) / 2 +- |x - y| / 2; with a constant, a clip."""
         if isinstance(y, View):
-            difference = self.add(f"{name}.difference", [x, y], [1.0, -1.0])
-            gain = self.activation(f"{name}.relu", difference, "relu")
-            if largest:
-                return self.add(name, [y, gain], [1.0, 1.0])
-            return self.add(name, [x, gain], [1.0, -1.0])
+            difference = self.add(f"{name}.difference", [x, y], [0.5, -0.5])
+            distance = self.activation(f"{name}.abs", difference, "abs")
+            return self.add(name, [x, y, distance], [0.5, 0.5, 1.0 if largest else -1.0])
         shape = np.broadcast_shapes(x.shape, np.shape(y))
         wide = x.moved(lambda i: np.broadcast_to(i, shape))
         return self.activation(name, wide, "clip", {"low" if largest else "high": y})

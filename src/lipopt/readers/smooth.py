@@ -2,7 +2,7 @@
 
     x y         = ((a x + y / a)^2 - (a x - y / a)^2) / 4
     x / y       = x (1 / y)
-    logsumexp   = b + softplus(a - b) for pairs, in rounds: like a maximum, with softplus for relu
+    logsumexp   = b + softplus(a - b) for pairs, in rounds, as for a maximum
     softmax_i   = sigmoid(x_i - logsumexp of the others)
 
 Slopes of softmax are bounded over the whole space. Those of products are not: a network with
