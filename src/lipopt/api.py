@@ -9,25 +9,16 @@ from dataclasses import dataclass, replace
 from numbers import Integral, Real
 from typing import Any, Literal
 
-import numpy as np
-
-from .cells.refine import refine
-from .certificates.write import certify as write_certificate
 from .errors import LipoptError
-from .lower.gradients import sample
-from .lower.pop import pop_lower_bound
-from .methods.auto import MAX_GAP, Auto, better_by_lp
-from .methods.baselines import PathSum
-from .methods.branch import QUICK_CELLS, Branch, cells_in_a_second
+from .inquiry import Asked, Inquiry, largest_of
+from .methods.branch import QUICK_CELLS, Branch
 from .methods.registry import Method, find_method, method_names
-from .model.domain import Domain, Region, describe, one_box_only, pieces
+from .model.domain import Domain, describe, one_box_only
 from .model.network import Network
 from .model.norms import NormName
-from .numerics.arrays import Array, as_index
 from .numerics.blas import arithmetic
 from .problem.interruption import Interruption, interruptible
-from .problem.question import Posed, Question, pose
-from .problem.task import Budget, Sample, Status, Task, UpperBound
+from .problem.task import Budget
 from .progress import Progress, progress_as_asked
 from .readers import load
 from .result import Comparison, LowerBound, Result
@@ -38,7 +29,6 @@ SAMPLING_WORK = (
     20_000_000_000  # multiplications at most in sampling: large networks get fewer points
 )
 LOWER_SHARE = 1 / 3  # of the time limit, for intervals and lower bounds
-INTERVAL_SHARE = 1 / 2  # of that, for intervals
 
 
 def bound(
@@ -123,16 +113,16 @@ def bound(
     if certify:
         one_box_only("a certificate", domain)
     network = load(network, input_shape=input_shape)
-    asked = _Asked.check(network, norm, output_norm, scale, output, margin, domain)
+    asked = Asked.check(network, norm, output_norm, scale, output, margin, domain)
     work = _Work.check(network, time_limit, seed, samples, QUICK_SAMPLES, gap, jobs)
     results = []
     with _at_work(network, progress) as user:
         for k, part in enumerate(asked.parts):
             budget = work.budget(len(asked.parts) - k, user, time.monotonic() - start)
             share = budget.share(LOWER_SHARE)
-            inquiry = _Inquiry.start(asked, part, share, work.samples, certify)
+            inquiry = Inquiry.start(asked, part, share, work.samples, certify)
             results.append(inquiry.result(chosen, budget, certify))
-    return replace(_largest(results, domain), seconds=time.monotonic() - start)
+    return replace(largest_of(results, domain), seconds=time.monotonic() - start)
 
 
 def compare(
@@ -201,14 +191,14 @@ def compare(
     if certify:
         one_box_only("a certificate", domain)
     network = load(network, input_shape=input_shape)
-    asked = _Asked.check(network, norm, output_norm, scale, output, margin, domain)
+    asked = Asked.check(network, norm, output_norm, scale, output, margin, domain)
     work = _Work.check(network, time_limit, seed, samples, QUICK_SAMPLES)
     found: dict[int, list[Result]] = {k: [] for k in range(len(chosen))}
     refused: dict[str, str] = {}
     with _at_work(network, progress) as user:
         for part in asked.parts:
             share = work.budget(len(asked.parts), user).share(LOWER_SHARE)
-            inquiry = _Inquiry.start(asked, part, share, work.samples, certify)
+            inquiry = Inquiry.start(asked, part, share, work.samples, certify)
             for k in list(found):
                 try:
                     if user.interruption.has_come:
@@ -221,7 +211,7 @@ def compare(
     if not found:
         reasons = "; ".join(f"{name}: {reason}" for name, reason in refused.items())
         raise LipoptError(f"no method takes this: {reasons}")
-    results = [_largest(each, domain) for each in found.values()]
+    results = [largest_of(each, domain) for each in found.values()]
     ordered = sorted(_sharing_lower_bounds(results), key=lambda result: result.upper)
     return Comparison(ordered, refused)
 
@@ -289,13 +279,13 @@ def lower_bound(
     """
     start = time.monotonic()
     network = load(network, input_shape=input_shape)
-    asked = _Asked.check(network, norm, output_norm, scale, output, margin, domain)
+    asked = Asked.check(network, norm, output_norm, scale, output, margin, domain)
     work = _Work.check(network, time_limit, seed, samples, SAMPLES)
     found = []
     with _at_work(network, progress) as user:
         for k, part in enumerate(asked.parts):
             budget = work.budget(len(asked.parts) - k, user, time.monotonic() - start)
-            inquiry = _Inquiry.start(asked, part, budget, work.samples)
+            inquiry = Inquiry.start(asked, part, budget, work.samples)
             found.append(inquiry.lower_bound(time.monotonic() - start))
     largest = max(found, key=lambda low: low.lower)
     return replace(
@@ -304,44 +294,6 @@ def lower_bound(
         seconds=time.monotonic() - start,
         domain=describe(domain),
     )
-
-
-@dataclass(frozen=True, eq=False)
-class _Asked:
-    """What was asked, checked."""
-
-    network: Network
-    question: Question
-    parts: tuple[Domain, ...]  # the convex parts of the domain: each gets a bound of its own
-    output: str  # in words
-
-    @staticmethod
-    def check(
-        network: Network,
-        norm: NormName,
-        output_norm: NormName | None,
-        scale: Any,
-        output: int | Literal["all"],
-        margin: tuple[int, int] | None,
-        domain: Domain,
-    ) -> _Asked:
-        if not (domain is None or isinstance(domain, Region)):
-            kind = type(domain).__name__
-            raise LipoptError(f"the domain is a Ball, a Box, Boxes or None, got {kind}")
-        output = as_index(output)
-        if isinstance(margin, tuple | list):
-            margin = tuple(as_index(k) for k in margin)
-        question = Question.about(
-            network,
-            norm=norm,
-            output=output,
-            margin=margin,
-            domain=domain,
-            scale=scale,
-            output_norm=output_norm,
-        )
-        words = str(output) if margin is None else f"{margin[0]} - {margin[1]}"
-        return _Asked(network, question, pieces(domain), words)
 
 
 @dataclass(frozen=True)
@@ -399,249 +351,11 @@ def _at_work(network: Network, progress: Progress | bool | None) -> Iterator[_Us
         yield _User(shown, interruption)
 
 
-@dataclass(frozen=True, eq=False)
-class _Inquiry:
-    """A question about one convex domain, posed, with its lower bounds."""
-
-    posed: Posed
-    best: Sample | None  # the largest gradient that was found
-    pop_lower: float  # a lower bound on the optimum of the derivative problem
-    labels: dict[str, Any]
-    seconds: float  # that it took until here
-
-    @staticmethod
-    def start(
-        asked: _Asked, part: Domain, budget: Budget, samples: int, certify: bool = False
-    ) -> _Inquiry:
-        """Pose the question and look for lower bounds, which get half of the time.
-
-        A checker takes all intervals that it can get, and a certificate has to start from the same:
-        then they take the time that they need."""
-        start = time.monotonic()
-        first = budget.share(INTERVAL_SHARE)
-
-        def show(fraction: float) -> None:
-            budget.progress("bounding pre-activations", fraction)
-
-        def is_late() -> bool:
-            return first.seconds_left <= 0 and not certify
-
-        posed = pose(asked.network, replace(asked.question, domain=part), show, is_late)
-        posed = refine(posed, first)
-        best = sample(posed, budget, samples)
-        lowers = [pop_lower_bound(problem, budget, best) for _, problem in posed.parts]
-        labels = {
-            "norm": str(asked.question.norm),
-            "output_norm": str(asked.question.output_norm),
-            "scale": _numbers(asked.question.scale),
-            "output": asked.output,
-            "domain": describe(part),
-            "network": asked.network.hash,
-            "source": asked.network.source,
-        }
-        pop_lower = max([*lowers, _value(best)])
-        return _Inquiry(posed, best, pop_lower, labels, time.monotonic() - start)
-
-    def lower_bound(self, seconds: float) -> LowerBound:
-        point = _as_tuple(self.best)
-        return LowerBound(_value(self.best), self.pop_lower, point, seconds, **self.labels)
-
-    def result(self, method: Method, budget: Budget, certify: bool) -> Result:
-        """What a method says, the largest over all parts; with `certify`, as a certificate."""
-        start = time.monotonic()
-        cells = self._cells_to_try(budget) if isinstance(method, Auto) else 0
-        try:
-            if isinstance(method, Auto) and cells != 0:
-                answer = self._answer_in_cells(method, cells, budget, certify)
-            else:
-                answer = self._answer(method, budget, certify)
-        except KeyboardInterrupt:  # the second one; the first leaves it to methods to end
-            answer = self._answer(PathSum(), budget, certify).with_details(chosen="path-sum")
-        worst = answer.worst
-        upper = worst.value
-        details = worst.details
-        certificate = None
-        if certify:
-            certificate = write_certificate(answer.posed, answer.tasks, answer.bounds)
-            upper = certificate.bound
-            details = {**details, "loss": certificate.loss}
-        best = worst.best or self.best
-        return Result(
-            upper=upper,
-            lower=_value(best),
-            pop_lower=self._pop_lower(answer, upper),
-            method=method.name,
-            seconds=self.seconds + time.monotonic() - start,
-            status="interrupted" if budget.interruption.has_come else answer.status,
-            point=_as_tuple(best),
-            certificate=certificate,
-            proofs=tuple(found.proof for found in answer.bounds),
-            details=details,
-            **self.labels,
-        )
-
-    def _answer(self, method: Method, budget: Budget, certify: bool) -> _Answer:
-        """A method's bounds on all parts of the problem."""
-        posed = self.posed
-        if getattr(method, "keeps_neurons", False):
-            posed = posed.unmerged()
-        parts = posed.parts
-        if getattr(method, "takes_all_rows", False):
-            parts = [(posed.raw, posed.problem)]
-        known = self.pop_lower if len(parts) == 1 else 0.0
-        tasks = []
-        bounds = []
-        for k, (raw, problem) in enumerate(parts):
-            share = budget.share(1 / (len(parts) - k))
-            task = Task(raw, problem, share, pop_lower=known, posed=posed, best=self.best)
-            tasks.append(replace(task, keeps_proof=certify))
-            bounds.append(method(tasks[-1]))
-        check_bounds(method, bounds, self._least(bounds))
-        return _Answer(posed, tasks, bounds)
-
-    def _least(self, bounds: Sequence[UpperBound]) -> float:
-        """What no bound can be below: the optimum of the derivative problem, but for methods that
-        divide the domain."""
-        if any(found.best is not None for found in bounds):
-            return _value(self.best)
-        return self.pop_lower
-
-    def _cells_to_try(self, budget: Budget) -> int | None:
-        """How many cells branch and bound may examine after `auto`: None for any number."""
-        if self.posed.question.domain is None:
-            return 0
-        if _is_asked_for(budget):
-            return None
-        return cells_in_a_second(self.posed)
-
-    def _answer_in_cells(
-        self, auto: Auto, cells: int | None, budget: Budget, certify: bool
-    ) -> _Answer:
-        """What `auto` finds, and then branch and bound; the LP only where that gains nothing."""
-        answer = self._answer(replace(auto, lp=False), budget, certify)
-        closest = _value(self.best) * (1 + (budget.gap or MAX_GAP))
-        if answer.worst.value <= closest or budget.seconds_left <= 0:
-            return answer
-        try:
-            deeper = self._answer(Branch(cells=cells), budget, certify)
-        except LipoptError as error:
-            return answer.with_details(refused={"branch": str(error)}).with_lp()
-        except KeyboardInterrupt:
-            return answer
-        if deeper.worst.value < answer.worst.value:
-            return deeper.with_details(chosen="branch")
-        if _is_asked_for(budget):
-            return answer.with_best_of(deeper.worst).with_status(deeper.worst.status)
-        return answer.with_lp().with_best_of(deeper.worst)
-
-    def _pop_lower(self, answer: _Answer, upper: float) -> float | None:
-        """The best lower bound on the optimum of the derivative problem; None if the upper bound is
-        below it, since it is not a bound on that problem."""
-        lowers = [found.pop_lower for found in answer.bounds if found.pop_lower is not None]
-        attained = [_value(found.best) for found in answer.bounds]
-        largest = max([self.pop_lower, *lowers, *attained])
-        return None if largest > upper else largest
-
-
-@dataclass(frozen=True, eq=False)
-class _Answer:
-    """The tasks that a question was divided into, and a bound for each."""
-
-    posed: Posed
-    tasks: Sequence[Task]
-    bounds: Sequence[UpperBound]
-
-    @property
-    def worst(self) -> UpperBound:
-        return max(self.bounds, key=lambda found: found.value)
-
-    @property
-    def status(self) -> Status:
-        return _status([found.status for found in self.bounds])
-
-    def with_details(self, **details: Any) -> _Answer:
-        """The same answer with more details."""
-        bounds = []
-        for found in self.bounds:
-            bounds.append(replace(found, details={**found.details, **details}))
-        return replace(self, bounds=bounds)
-
-    def with_status(self, status: Status) -> _Answer:
-        """The same bounds with another status."""
-        return replace(self, bounds=[replace(found, status=status) for found in self.bounds])
-
-    def with_best_of(self, other: UpperBound) -> _Answer:
-        """The same bounds, with the best point that another one found."""
-        return replace(self, bounds=[replace(found, best=other.best) for found in self.bounds])
-
-    def with_lp(self) -> _Answer:
-        """The same bounds, or those of the LP where they are smaller."""
-        bounds = []
-        for task, found in zip(self.tasks, self.bounds, strict=True):
-            bounds.append(better_by_lp(task, found))
-        return replace(self, bounds=bounds)
-
-
-def _is_asked_for(budget: Budget) -> bool:
-    """Whether branch and bound may take more than about a second."""
-    return budget.gap is not None or budget.deadline is not None
-
-
 def _with_an_end(method: Method) -> Method:
     """A method that ends by itself: branch and bound may take any time."""
     if isinstance(method, Branch) and method.cells is None:
         return replace(method, cells=QUICK_CELLS)
     return method
-
-
-def _value(best: Sample | None) -> float:
-    return 0.0 if best is None else best.value
-
-
-def _as_tuple(best: Sample | None) -> tuple[float, ...]:
-    return _numbers(None if best is None else best.point)
-
-
-def _numbers(values: Array | None) -> tuple[float, ...]:
-    return () if values is None else tuple(float(v) for v in values)
-
-
-def _status(statuses: Sequence[Status]) -> Status:
-    """The worst of several."""
-    for status in ("interrupted", "time limit", "cell limit"):
-        if status in statuses:
-            return status
-    return "complete"
-
-
-def _largest(results: Sequence[Result], domain: Domain) -> Result:
-    """What follows for a union from the results for its parts: the largest of everything."""
-    if domain is None or len(domain.parts) == 1:
-        return results[0]
-    decided = max(range(len(results)), key=lambda k: results[k].upper)
-    attained = max(range(len(results)), key=lambda k: results[k].lower)
-    return replace(
-        results[decided],
-        lower=results[attained].lower,
-        point=results[attained].point,
-        pop_lower=max(result.pop_lower or 0.0 for result in results),
-        seconds=sum(result.seconds for result in results),
-        status=_status([result.status for result in results]),
-        domain=describe(domain),
-        details={**results[decided].details, "box": decided, "boxes": len(results)},
-    )
-
-
-def check_bounds(method: Method, bounds: Sequence[UpperBound], pop_lower: float) -> None:
-    """Refuse bounds that are infinite, or below a lower bound."""
-    largest = max(found.value for found in bounds)
-    if not all(np.isfinite(found.value) for found in bounds):
-        raise LipoptError(f"the bound of method '{method.name}' overflows; rescale the network")
-    if largest < pop_lower:
-        raise RuntimeError(
-            f"method '{method.name}' gave {largest} below the lower bound {pop_lower}: please report"
-            " this"
-        )
 
 
 def check_work(time_limit: float | None, seed: int, samples: int) -> None:

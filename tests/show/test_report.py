@@ -16,7 +16,7 @@ import pytest
 
 import lipcheck.__main__
 import lipopt
-import lipopt.api
+import lipopt.inquiry
 from lipopt.numerics.rounding import written_down, written_up
 from lipopt.show.charts import NARROW, WIDE, Axis, Curve, Mark, bars, curve, image, sandwich
 from lipopt.show.report import report
@@ -157,8 +157,8 @@ def test_the_ball_that_is_asked_about_is_solved_once(
         solved.append((method.name, self.labels["domain"]))
         return result(self, method, budget, certify)
 
-    result = lipopt.api._Inquiry.result
-    monkeypatch.setattr("lipopt.api._Inquiry.result", note)
+    result = lipopt.inquiry.Inquiry.result
+    monkeypatch.setattr("lipopt.inquiry.Inquiry.result", note)
     ball = lipopt.Ball(np.zeros(4), 0.5)
     report(network, samples=50, domain=ball, certificate=tmp_path / "c")
     asked = [name for name, domain in solved if domain == ball.describe()]

@@ -20,9 +20,9 @@ from pathlib import Path
 
 import numpy as np
 
-from ..api import check_bounds
 from ..certificates.write import certify
 from ..errors import reason_of
+from ..inquiry import check_bounds
 from ..lower.gradients import sample_rows
 from ..lower.pop import pop_lower_bound
 from ..methods.sdp.method import SDP
