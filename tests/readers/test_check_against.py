@@ -208,6 +208,15 @@ def test_a_graph_that_differs_from_its_module_is_found(monkeypatch: pytest.Monke
 # ---- what rounding explains
 
 
+@pytest.mark.parametrize("seed", range(3))
+def test_rounding_is_forgiven_in_every_entry_of_a_large_tensor(seed: int) -> None:
+    """Where products of a convolution cancel, the error in the batch norm behind it is all there is."""
+    torch.manual_seed(seed)
+    layers = [nn.Conv2d(3, 16, 3, padding=1, bias=False), nn.BatchNorm2d(16), nn.ReLU()]
+    network = lipopt.load(nn.Sequential(*layers), input_shape=(3, 32, 32))
+    assert network.output_size == 16 * 32 * 32
+
+
 def deep(activation: type[nn.Module], gain: float) -> nn.Module:
     """Twenty-five layers whose weights make rounding errors grow, or numbers overflow."""
     torch.manual_seed(0)

@@ -6,7 +6,8 @@ error shows even where a later layer would hide it, and the first tensor that di
 Two programs that compute the same function differ by rounding. How much rounding explains is tried
 out: the network is evaluated again with a random error in every operation, of the size that the
 original's precision allows, and what that changes, times a safety factor, is forgiven. So a deep
-network that amplifies rounding is forgiven more than a shallow one.
+network that amplifies rounding is forgiven more than a shallow one. Random errors may be small by
+chance, and in a large network some are: at least the root mean square of independent errors counts.
 """
 
 from __future__ import annotations
@@ -130,10 +131,12 @@ def _rounding_errors(
     """How far rounding may take every value from what it is, a column for each point."""
     trials = 2 * PAIRS
     noisy: list[Array] = []
+    spreads: list[Array] = []
     errors: list[Array] = []
     for i, node in enumerate(builder.nodes):
         if isinstance(node, Input):
             noisy.append(np.tile(values[i], trials))
+            spreads.append(np.zeros_like(values[i]))
             errors.append(np.zeros_like(values[i]))
             continue
         size = unit * builder.inexact.get(i, 1.0) * _size(node, values)
@@ -146,10 +149,27 @@ def _rounding_errors(
         noisy.append(value_of(node, noisy) + np.tile(size, trials) * noise)
         deviations = noisy[i].reshape(node.size, trials, -1) - values[i][:, None, :]
         typical = np.sqrt(np.mean(deviations**2, axis=1))
-        # The noise may be small by chance, and one node of ours may be several operations of
-        # theirs: twice the size of its own rounding is forgiven in any case.
-        errors.append(SAFETY * (typical + 2 * size))
+        spreads.append(np.hypot(_spread(node, values, spreads), size))
+        # One node of ours may be several operations of theirs.
+        errors.append(SAFETY * (np.fmax(typical, spreads[i]) + 2 * size))
     return errors
+
+
+def _spread(node: Node, values: Sequence[Array], spreads: Sequence[Array]) -> Array:
+    """How far errors of its sources take a node's values, typically, if they are independent."""
+    assert not isinstance(node, Input)
+    if isinstance(node, Affine):
+        squares = np.zeros((node.size, values[0].shape[1]))
+        for source, matrix in zip(node.sources, node.matrices, strict=True):
+            weights = matrix.astype(np.float64)
+            squares += (weights * weights) @ spreads[source] ** 2
+        return np.sqrt(squares)
+    y = values[node.source]
+    spread = spreads[node.source]
+    ends = []
+    for end in (y - spread, y, y + spread):
+        ends.append(activations.value(node.kind, end.T, node.parameters).T)
+    return np.fmax(np.abs(ends[0] - ends[1]), np.abs(ends[2] - ends[1]))
 
 
 def _size(node: Node, values: Sequence[Array]) -> Array:
