@@ -7,7 +7,9 @@ reach no output are dropped.
 Substitution rounds the coefficients. A path from the input to the output uses at most one of the
 coefficients that one layer's substitution changes, so the optimum moves by at most g.E f, where E
 bounds the errors, f the absolute values of x and g those of the gradient, both by the path sum.
-That is added to the problem's `slack`.
+That is added to the problem's `slack`. Layers are substituted from the first to the last. What is
+substituted into a layer comes from sources that are done, and what leads from there to the output is
+not touched yet: so x is summed up on the way, and the gradient once.
 
 With B = A_ba, D = l_a A_a as computed, and n terms in a row of B, an entry of E is at most
 gamma(n + 2) |B| |D|, and for what underflows TINY (|B| 1 + n + 2): entries of D are off by less
@@ -37,8 +39,11 @@ MAX_GROWTH = 1.5
 def presolve(problem: DerivativeProblem) -> DerivativeProblem:
     """The same optimum (up to the slack) with fewer variables."""
     problem = drop_unused(problem)
+    x = [np.ones(problem.inputs)]
+    gradient = _gradient_sums(problem)
     for i in range(1, len(problem.layers) + 1):
-        problem = _substitute_linear(problem, i)
+        problem = _substitute_linear(problem, i, x, gradient)
+        x.append(_sums_of(problem.layers[i - 1], x))
     problem = drop_unused(problem)
     for blocks in problem.all_blocks():
         for matrix in blocks.values():
@@ -124,15 +129,17 @@ def slopes_from_zero(problem: DerivativeProblem) -> DerivativeProblem:
     """The same optimum (up to the slack) with slopes from 0.
 
     z = l y + z', where the slope of z' is in [0, u - l], and l y is substituted."""
+    x = [np.ones(problem.inputs)]
+    gradient = _gradient_sums(problem)
     for i, layer in enumerate(problem.layers, start=1):
         shifted = np.flatnonzero(layer.lower)
-        if len(shifted) == 0:
-            continue
-        width = layer.upper - layer.lower
-        is_exact = (layer.lower == 0) | (width == 0)
-        upper = np.where(is_exact, width, np.nextafter(width, np.inf))
-        everyone = np.arange(layer.size)
-        problem = _substitute(problem, i, shifted, everyone, np.zeros(layer.size), upper)
+        if len(shifted):
+            width = layer.upper - layer.lower
+            is_exact = (layer.lower == 0) | (width == 0)
+            upper = np.where(is_exact, width, np.nextafter(width, np.inf))
+            rest = _Rest(np.arange(layer.size), np.zeros(layer.size), upper)
+            problem = _substitute(problem, i, shifted, rest, x, gradient)
+        x.append(_sums_of(problem.layers[i - 1], x))
     return problem
 
 
@@ -140,22 +147,32 @@ def path_sums(problem: DerivativeProblem) -> tuple[list[Array], list[Array]]:
     """Bounds on |x| by source and on |gradient in x| by source, rounded upward.
 
     The gradient is summed over the rows of C."""
-    steepest = [layer.steepest for layer in problem.layers]
     x = [np.ones(problem.inputs)]
-    for layer, s in zip(problem.layers, steepest, strict=True):
-        y = np.zeros(layer.size)
-        for source, matrix in layer.blocks.items():
-            y = y + times_up(matrix, x[source])
-        x.append(_up_where(s > 0, s * y, len(layer.blocks) + 1))
+    for layer in problem.layers:
+        x.append(_sums_of(layer, x))
+    return x, _gradient_sums(problem)
+
+
+def _sums_of(layer: Layer, x: Sequence[Array]) -> Array:
+    """Bounds on |x| of a layer, given those of the sources that it reads."""
+    y = np.zeros(layer.size)
+    for source, matrix in layer.blocks.items():
+        y = y + times_up(matrix, x[source])
+    s = layer.steepest
+    return _up_where(s > 0, s * y, len(layer.blocks) + 1)
+
+
+def _gradient_sums(problem: DerivativeProblem) -> list[Array]:
+    """Bounds on |gradient in x| by source, summed over the rows of C."""
     gradient = [np.zeros(n) for n in problem.sizes]
     for source, matrix in problem.objective.items():
         gradient[source] += times_up(transposed(matrix), np.ones(matrix.shape[0]))
     for i in range(len(problem.layers), 0, -1):
-        s = steepest[i - 1]
+        s = problem.layers[i - 1].steepest
         through = _up_where(s > 0, s * gradient[i], 1)
         for source, matrix in problem.layers[i - 1].blocks.items():
             gradient[source] = up(gradient[source] + times_up(transposed(matrix), through), 1)
-    return x, gradient
+    return gradient
 
 
 def _up_where(mask: Array, x: Array, n: int) -> Array:
@@ -187,14 +204,26 @@ def _restrict(
     return result
 
 
-def _substitute_linear(problem: DerivativeProblem, i: int) -> DerivativeProblem:
+def _substitute_linear(
+    problem: DerivativeProblem, i: int, x: Sequence[Array], gradient: Sequence[Array]
+) -> DerivativeProblem:
     """Substitute the linear neurons of source i, unless that would take too much memory."""
     layer = problem.layers[i - 1]
     linear = np.flatnonzero(layer.lower == layer.upper)
-    rest = np.flatnonzero(layer.lower != layer.upper)
     if len(linear) == 0 or not _fits(problem, i, linear):
         return problem
-    return _substitute(problem, i, linear, rest, layer.lower[rest], layer.upper[rest])
+    others = np.flatnonzero(layer.lower != layer.upper)
+    rest = _Rest(others, layer.lower[others], layer.upper[others])
+    return _substitute(problem, i, linear, rest, x, gradient)
+
+
+@dataclass(frozen=True, eq=False)
+class _Rest:
+    """The neurons of a source that stay, and their slopes."""
+
+    neurons: Array  # their places in the layer
+    lower: Array
+    upper: Array
 
 
 @dataclass(frozen=True, eq=False)
@@ -206,19 +235,23 @@ class _Linear:
     slope: Array  # l
     blocks: Blocks  # what they read: A_a
     products: Blocks  # l_a A_a
-    x: list[Array]  # bounds on |x|, by source
+    x: Sequence[Array]  # bounds on |x|, by source
 
 
 def _substitute(
-    problem: DerivativeProblem, i: int, linear: Array, rest: Array, lower: Array, upper: Array
+    problem: DerivativeProblem,
+    i: int,
+    linear: Array,
+    rest: _Rest,
+    x: Sequence[Array],
+    gradient: Sequence[Array],
 ) -> DerivativeProblem:
     """Substitute l y of the neurons `linear` of source i into everything that reads them.
 
-    The neurons `rest` stay, with these slopes."""
+    `x` bounds what the sources before i are, `gradient` the gradients in those behind it."""
     layer = problem.layers[i - 1]
     slope = layer.lower[linear]
     products = {source: _scaled(slope, m[linear, :]) for source, m in layer.blocks.items()}
-    x, gradient = path_sums(problem)
     part = _Linear(i, linear, slope, layer.blocks, products, x)
     layers = list(problem.layers)
     objective = problem.objective
@@ -226,13 +259,14 @@ def _substitute(
     for k, reader in enumerate(problem.layers):
         if i in reader.blocks:
             weight = up(reader.steepest * gradient[k + 1], 1)
-            blocks, slack = _substitute_into(reader.blocks, part, rest, weight, slack)
+            blocks, slack = _substitute_into(reader.blocks, part, rest.neurons, weight, slack)
             layers[k] = replace(reader, blocks=blocks)
     if i in objective:
         weight = np.ones(problem.outputs)
-        objective, slack = _substitute_into(objective, part, rest, weight, slack)
-    remaining = {source: matrix[rest, :] for source, matrix in layer.blocks.items()}
-    layers[i - 1] = Layer(remaining, lower, upper, layer.node, layer.neurons[rest])
+        objective, slack = _substitute_into(objective, part, rest.neurons, weight, slack)
+    remaining = {source: matrix[rest.neurons, :] for source, matrix in layer.blocks.items()}
+    neurons = layer.neurons[rest.neurons]
+    layers[i - 1] = Layer(remaining, rest.lower, rest.upper, layer.node, neurons)
     return replace(problem, layers=tuple(layers), objective=objective, slack=slack)
 
 
