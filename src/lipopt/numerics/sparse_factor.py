@@ -54,7 +54,8 @@ class SparseFactor:
     def error(self) -> float:
         """An upper bound on the spectral norm of M - L D L^T: its largest row sum."""
         lower = self.factors.L
-        upper = self.factors.U
+        lower.sort_indices()  # and both by rows: their difference is found fastest so
+        upper = self.factors.U.tocsr()
         symmetric = sp.diags_array(upper.diagonal()) @ lower.T
         n = lower.shape[0]
         ones = np.ones(n)

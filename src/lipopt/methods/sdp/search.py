@@ -15,7 +15,7 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from math import ceil, sqrt
+from math import ceil, inf, sqrt
 from typing import Any
 
 import numpy as np
@@ -32,6 +32,9 @@ from .vector_network import State, VectorNetwork
 FIRST_RANK_DIVISOR = 4
 # The smallest rank to start with, unless less is enough for some optimum.
 MIN_FIRST_RANK = 16
+# The largest rank to start with where S is sparse. There the time of the ascent grows with the rank;
+# in dense networks it does so less, and a higher rank takes fewer iterations.
+MAX_FIRST_RANK_IF_SPARSE = 20
 # Power iterations before the first fit of the dual, at most.
 MAX_POWER_ITERATIONS = 30
 # Power iterations end when one of them raises no value by more than this, relative to the value and
@@ -39,6 +42,9 @@ MAX_POWER_ITERATIONS = 30
 MIN_POWER_GAIN = 3e-3
 # L-BFGS iterations between fits of the dual. After these stages the last one is repeated.
 STAGE_ITERATIONS = (50, 100, 200)
+# The same where S is sparse: a fit takes longer than many iterations. If time is not limited, there is
+# none before the first of these stages.
+STAGE_ITERATIONS_IF_SPARSE = (100, 50, 100)
 # How often the last stage is repeated, at most.
 LAST_STAGE_REPEATS = 30
 # The ascent has ended if a stage raises no value by more than this, relatively.
@@ -140,8 +146,11 @@ class Search:
 
         The candidates get their values and hints; the last state is returned."""
         reserve = _Reserve(task)
-        for state in self._stages(network, task, reserve):
+        sparse = isinstance(dual, SparseDual)
+        for stage, state in enumerate(self._stages(network, task, reserve, sparse)):
             _raise_values(candidates, network, state)
+            if stage == 0 and sparse and task.seconds_left == inf:
+                continue
             rows = network.rows(state)
             fit_candidates(dual, candidates, rows, network.vectors(state), self.gap, reserve)
             worst = max(candidates, key=_ratio)
@@ -153,16 +162,21 @@ class Search:
                 break
         return state
 
-    def _stages(self, network: VectorNetwork, task: Task, reserve: _Reserve) -> Iterator[State]:
-        """The state after every stage of the ascent."""
+    def _stages(
+        self, network: VectorNetwork, task: Task, reserve: _Reserve, sparse: bool
+    ) -> Iterator[State]:
+        """The state after every stage of the ascent; `sparse`: whether S is."""
         enough = _sufficient_rank(network)
         first = self.rank or min(enough, max(MIN_FIRST_RANK, enough // FIRST_RANK_DIVISOR))
+        if sparse and not self.rank:
+            first = min(first, MAX_FIRST_RANK_IF_SPARSE)
         x = start_vectors(network, first, task, self.gap)
         state = network.evaluate(x)
         rank = network.rank(x)
         yield state
-        repeats = itertools.repeat(STAGE_ITERATIONS[-1], LAST_STAGE_REPEATS)
-        for stage, iterations in enumerate(itertools.chain(STAGE_ITERATIONS, repeats)):
+        stages = STAGE_ITERATIONS_IF_SPARSE if sparse else STAGE_ITERATIONS
+        repeats = itertools.repeat(stages[-1], LAST_STAGE_REPEATS)
+        for stage, iterations in enumerate(itertools.chain(stages, repeats)):
             if reserve.is_reached():
                 return
             before = state.values
