@@ -4,6 +4,7 @@
     python benchmarks/sdp.py width | depth
     python benchmarks/sdp.py rank                          raising it along negative eigenvectors of S, or with noise
     python benchmarks/sdp.py cuts [--seeds 3]              the gap to the POP without and with cuts
+    python benchmarks/sdp.py cuts 80-80-1 --sparsity 20    one row of that table; --sparsity 0 for dense weights
     python benchmarks/sdp.py network 3072-4096-4096-4096-1 [--device cuda] [--repeat 2]
 
 Random networks with normal weights of variance 1/fan-in and slopes in [0, 1], linf. Every table is printed as markdown.
@@ -40,11 +41,19 @@ SOLVED = [
     (160, 160, 1),
 ]  # by size of the matrix
 
-CUT: list[tuple[Sequence[int], Sequence[int | None]]] = [
-    ((40, 40, 1), (5, 10, 20, None)),
-    ((80, 80, 1), (5, 10, 20, None)),
-    ((20, 20, 20, 1), (5, None)),
-    ((40, 40, 40, 1), (5, None)),
+CUT: list[tuple[Sequence[int], int | None]] = [
+    ((40, 40, 1), 5),
+    ((40, 40, 1), 10),
+    ((40, 40, 1), 20),
+    ((40, 40, 1), None),
+    ((80, 80, 1), 5),
+    ((80, 80, 1), 10),
+    ((80, 80, 1), 20),
+    ((80, 80, 1), None),
+    ((20, 20, 20, 1), 5),
+    ((20, 20, 20, 1), None),
+    ((40, 40, 40, 1), 5),
+    ((40, 40, 40, 1), None),
 ]  # sizes, and how many neurons of the next layer a neuron feeds
 CUT_LIMIT = 60.0  # seconds
 
@@ -194,24 +203,23 @@ def _iterations(network: VectorNetwork, x: np.ndarray, value: float, most: int =
     return str(high) if high <= most else f"> {most}"
 
 
-def cut_networks(seeds: int) -> None:
+def cut_networks(points: Sequence[tuple[Sequence[int], int | None]], seeds: int) -> None:
     """The mean gap to the best lower bound on the POP, without and with cuts; the mean and the largest time."""
     show("network", "sparsity", "gap", "with cuts", "largest", "s", "largest s", "s without")
     show(*["---"] * 8)
-    for sizes, sparsities in CUT:
-        for sparsity in sparsities:
-            rows = [_cut_network(sizes, sparsity, seed) for seed in range(seeds)]
-            plain, cut, seconds, before = np.array(rows).T
-            show(
-                "-".join(map(str, sizes)),
-                sparsity or "dense",
-                f"{plain.mean():.1%}",
-                f"{cut.mean():.1%}",
-                f"{cut.max():.1%}",
-                f"{seconds.mean():.0f}",
-                f"{seconds.max():.0f}",
-                f"{before.mean():.1f}",
-            )
+    for sizes, sparsity in points:
+        rows = [_cut_network(sizes, sparsity, seed) for seed in range(seeds)]
+        plain, cut, seconds, before = np.array(rows).T
+        show(
+            "-".join(map(str, sizes)),
+            sparsity or "dense",
+            f"{plain.mean():.1%}",
+            f"{cut.mean():.1%}",
+            f"{cut.max():.1%}",
+            f"{seconds.mean():.0f}",
+            f"{seconds.max():.0f}",
+            f"{before.mean():.1f}",
+        )
 
 
 def _cut_network(sizes: Sequence[int], sparsity: int | None, seed: int) -> list[float]:
@@ -243,9 +251,8 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("table", choices=["solvers", "width", "depth", "rank", "cuts", "network"])
-    parser.add_argument(
-        "sizes", nargs="?", default="784-300-100-1", help="of the network, for 'network'"
-    )
+    parser.add_argument("sizes", nargs="?", help="of the network, for 'network' and 'cuts'")
+    parser.add_argument("--sparsity", type=int, default=0, help="of that network, for 'cuts'")
     parser.add_argument("--device", help="a torch device, such as cuda")
     parser.add_argument("--limit", type=float, default=60.0, help="seconds for each conic solver")
     parser.add_argument("--seeds", type=int, default=3, help="networks of each kind, for 'cuts'")
@@ -259,8 +266,10 @@ def main() -> None:
     if arguments.table == "solvers":
         compare_solvers(arguments.limit)
         return
+    given = [int(n) for n in (arguments.sizes or "784-300-100-1").split("-")]
     if arguments.table == "cuts":
-        cut_networks(arguments.seeds)
+        points = [(given, arguments.sparsity or None)] if arguments.sizes else CUT
+        cut_networks(points, arguments.seeds)
         return
     if arguments.table == "rank":
         raise_rank()
@@ -268,7 +277,7 @@ def main() -> None:
     networks: dict[str, list[Sequence[int]]] = {
         "width": [(n, n, n, 1) for n in (50, 100, 200, 400, 800)],
         "depth": [(*[50] * (d + 1), 1) for d in (2, 5, 10, 20, 50)],
-        "network": [[int(n) for n in arguments.sizes.split("-")]] * arguments.repeat,
+        "network": [given] * arguments.repeat,
     }
     show("network", "bound", "gap", "lower bound on the POP", "s")
     show(*["---"] * 5)
