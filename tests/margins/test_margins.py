@@ -84,6 +84,7 @@ def test_any_mixes_and_forces_give_lower_bounds(case, norm, clip):
     force = rng.exponential(size=values.shape) * (is_high.astype(float) - is_low)
     rows = rng.normal(size=(count, network.output_size))
     batch = Batch(
+        enclosures,
         Functions({len(network.nodes) - 1: rows}, np.zeros(count), owners),
         cells,
         sides(network, cells),
@@ -91,8 +92,8 @@ def test_any_mixes_and_forces_give_lower_bounds(case, norm, clip):
         is_high,
         np.array([rng.random(values.shape), force]),
     )
-    best = ascend(enclosures, batch, steps=4)
-    bounds = np.maximum(evaluate(enclosures, batch).bounds, best.bounds)
+    best = ascend(batch, steps=4)
+    bounds = np.maximum(evaluate(batch).bounds, best.bounds)
     x = samples(balls, 0, seed, count=400)
     nodes = network.node_values(x.T)
     inputs = np.concatenate(

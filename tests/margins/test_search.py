@@ -14,10 +14,11 @@ from lipopt.margins.attack import margin_rows
 from lipopt.margins.balls import Balls
 from lipopt.margins.ladder import Effort, decide
 from lipopt.model.norms import Norm
+from lipopt.problem.proofs import MarginSplit
 
 HALVINGS = 9  # of the radii between 0 and the largest
 POINTS = 2
-LARGEST = {Norm.LINF: 1.0, Norm.L2: 1.0, Norm.L1: 2.0}  # radii
+LARGEST = {Norm.LINF: 1.0, Norm.L2: 2.0, Norm.L1: 2.0}  # radii
 
 
 def random_layers(sizes, seed):
@@ -78,6 +79,40 @@ def test_piecewise_linear_networks_are_decided(sizes, kind, norm):
     for k, label, radius, decision in answers[-2 * POINTS :]:
         domain = Ball(points[k], radius, norm=norm.value)
         check_answer(network, stored, domain, label, decision)
+
+
+@pytest.mark.parametrize("norm", list(Norm))
+@pytest.mark.parametrize("kind", ["tanh", "softplus"])
+def test_smooth_networks_of_few_inputs_are_decided(kind, norm):
+    weights, biases = random_layers((2, 8, 6, 3), seed=2)
+    network = load(weights, biases=biases, activation=kind)
+    points = np.random.default_rng(2).uniform(-1, 1, size=(POINTS, 2))
+    answers, _, _ = bracketed(network, points, norm, None, Effort(500))
+    assert {decision.status for *_, decision in answers} <= {"certified", "broken"}
+    assert "branching" in {decision.rung for *_, decision in answers}
+
+
+@pytest.mark.parametrize("norm", list(Norm))
+@pytest.mark.parametrize(("kind", "widths"), [("tanh", (5, 4)), ("relu", (20, 20))])
+def test_certificates_of_split_inputs(kind, widths, norm):
+    """Of balls that are large for their margins: smooth neurons, or many of them."""
+    weights, biases = random_layers((2, *widths, 2), seed=1)
+    network = load(weights, biases=biases, activation=kind)
+    stored = lipcheck.network.read_network(network._serialize())
+    points = np.random.default_rng(1).uniform(-1, 1, size=(1, 2))
+    effort = Effort(60, keeps_proofs=True)
+    answers, _, _ = bracketed(network, points, norm, None, effort)
+    trees = {}
+    for _, label, radius, decision in answers:
+        if decision.rung == "branching" and has_split_inputs(decision.proofs):
+            trees[decision.cells] = (label, radius, decision)
+    label, radius, decision = trees[min(trees)]
+    domain = Ball(points[0], radius, norm=norm.value)
+    check_answer(network, stored, domain, label, decision)
+
+
+def has_split_inputs(proofs):
+    return any(isinstance(tree, MarginSplit) and tree.cuts for tree in proofs.values())
 
 
 @pytest.mark.parametrize("seed", range(3))

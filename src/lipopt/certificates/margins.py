@@ -12,10 +12,11 @@ from ..model.domain import Ball
 from ..model.network import Network
 from ..numerics.arrays import Array
 from ..problem.intervals import preactivation_intervals
-from ..problem.proofs import MarginLeaf, MarginSplit, MarginTree
+from ..problem.proofs import Cuts, FindCuts, MarginLeaf, MarginSplit, MarginTree
 from .certificate import Certificate
 from .dyadic import Rounded, exact, join, row_lines
 from .flat import activation_nodes
+from .tree import cut_lines, split_lines
 from .write import comments, domain_lines
 
 SLOPE_BITS = 50  # binary digits of slopes and weights, relative to the largest of a row
@@ -57,7 +58,7 @@ def _tree_lines(network: Network, trees: Sequence[MarginTree]) -> list[str]:
     divided = [row for row, tree in enumerate(trees) if isinstance(tree, MarginSplit)]
     lines = [f"trees {len(divided) + bool(whole)}"]
     if whole:
-        lines += [f"rows {join([len(whole), *whole])}", *writer.head, "cell leaf"]
+        lines += [f"rows {join([len(whole), *whole])}", *writer.head(), "cell leaf"]
         for row in whole:
             lines += _leaf_lines(trees[row])
     for row in divided:
@@ -71,35 +72,47 @@ class _Writer:
 
     nodes: Array  # of every neuron, the activation node that it belongs to
     places: Array  # and its place in that node
-    head: list[str]  # the first lines of every cell: no cuts, and no neuron is fixed
+    fixed: list[str]  # that no neuron is: lines of every cell
 
     @staticmethod
     def of(network: Network) -> _Writer:
-        nodes = []
-        places = []
-        head = ["cuts 0"]
+        nodes = [np.empty(0, dtype=int)]
+        places = [np.empty(0, dtype=int)]
+        fixed = []
         for i in activation_nodes(network):
             size = network.nodes[i].size
             nodes.append(np.full(size, i))
             places.append(np.arange(size))
-            head.append("fixed 0")
-        none = np.empty(0, dtype=int)
-        return _Writer(np.concatenate([none, *nodes]), np.concatenate([none, *places]), head)
+            fixed.append("fixed 0")
+        return _Writer(np.concatenate(nodes), np.concatenate(places), fixed)
+
+    def head(self, cuts: Sequence[Cuts] = ()) -> list[str]:
+        """The first lines of a cell."""
+        lines = [f"cuts {len(cuts)}"]
+        for cut in cuts:
+            lines += cut_lines(cut, self.nodes, self.places, SLOPE_BITS)
+        return [*lines, *self.fixed]
 
     def cells(self, tree: MarginTree) -> list[str]:
-        """A tree in prefix order."""
+        """A tree in prefix order. Cuts stand where no more inputs are split: they need none before."""
         lines: list[str] = []
-        pending: list[MarginTree | None] = [tree]
+        pending: list[tuple[MarginTree | None, FindCuts]] = [(tree, tuple)]
         while pending:
-            cell = pending.pop()
-            lines += self.head
-            if isinstance(cell, MarginLeaf):
-                lines += ["cell leaf", *_leaf_lines(cell)]
-                continue
+            cell, cuts = pending.pop()
             assert cell is not None
-            place = f"neuron {self.nodes[cell.neuron]} {self.places[cell.neuron]}"
-            lines += ["cell neuron", place, f"value {exact([cell.value])}"]
-            pending += reversed(cell.parts)
+            if isinstance(cell, MarginSplit):
+                lines += self.head(() if cell.cuts else cuts())
+                lines += split_lines(cell.split, self.nodes, self.places)
+                of_parts = cell.cuts or (tuple, tuple)
+                pending.append((cell.parts[1], of_parts[1]))
+                pending.append((cell.parts[0], of_parts[0]))
+                continue
+            lines += self.head(cuts())
+            lines += (
+                ["cell leaf", *_leaf_lines(cell)]
+                if isinstance(cell, MarginLeaf)
+                else ["cell empty"]
+            )
         return lines
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 import numpy as np
@@ -11,7 +11,7 @@ import numpy as np
 from ..cells.elimination import HINT_BITS
 from ..model.network import Network
 from ..numerics.arrays import Array
-from ..problem.proofs import Branching, Cuts, InputSplit, NeuronSplit, Relaxed, Tree
+from ..problem.proofs import Branching, Cuts, NeuronSplit, Relaxed, Split, Tree
 from .dyadic import Rounded, exact, join
 from .flat import activation_nodes
 
@@ -84,7 +84,8 @@ class _Writer:
         branching = cell.branching
         lines = [f"cuts {len(branching.cuts)}"]
         for cuts in branching.cuts:
-            lines += self._cut_lines(cuts, cell.variables)
+            own = replace(cuts, slopes=cuts.slopes[:, cell.variables])
+            lines += cut_lines(own, self.tree.nodes, self.tree.places, HINT_BITS)
         return [*lines, *self._by_node("fixed", branching.fixed)]
 
     def end_lines(self, cell: _Pending) -> list[str]:
@@ -92,13 +93,8 @@ class _Writer:
         branching = cell.branching
         if branching.is_empty:
             return ["cell empty"]
-        if isinstance(branching.split, NeuronSplit):
-            neuron = branching.split.neuron
-            place = f"neuron {self.tree.nodes[neuron]} {self.tree.places[neuron]}"
-            return ["cell neuron", place, f"value {exact([branching.split.value])}"]
-        if isinstance(branching.split, InputSplit):
-            place = f"input {branching.split.place}"
-            return ["cell input", place, f"value {exact([branching.split.value])}"]
+        if branching.split is not None:
+            return split_lines(branching.split, self.tree.nodes, self.tree.places)
         if branching.children:
             return ["cell same"]
         variables = np.setdiff1d(cell.variables, branching.fixed)
@@ -107,20 +103,6 @@ class _Writer:
             lines += [neurons, "form plain"]
         return [*lines, "splits 0", "rule interval"]
 
-    def _cut_lines(self, cuts: Cuts, variables: Array) -> list[str]:
-        """A group of cuts on one side; the other side has none."""
-        lines = [f"node {self.tree.nodes[cuts.neurons[0]]}"]
-        none = [_indices("upper" if not cuts.is_upper else "lower", np.empty(0, int)), "ends 0"]
-        own = [
-            _indices("upper" if cuts.is_upper else "lower", self.tree.places[cuts.neurons]),
-            f"ends {exact(cuts.ends)}",
-        ]
-        slopes = cuts.slopes[:, variables]
-        for k in range(len(cuts.neurons)):
-            own.append(f"weights {Rounded.of(_trimmed(cuts.weights[k]), HINT_BITS)}")
-            own.append(f"slopes {Rounded.of(_trimmed(slopes[k]), HINT_BITS)}")
-        return [*lines, *none, *own] if cuts.is_upper else [*lines, *own, *none]
-
     def _by_node(self, keyword: str, neurons: Array) -> list[str]:
         """For every activation node, those of its neurons."""
         lines = []
@@ -128,6 +110,29 @@ class _Writer:
             own = neurons[self.tree.nodes[neurons] == i]
             lines.append(_indices(keyword, self.tree.places[own]))
         return lines
+
+
+def split_lines(split: Split, nodes: Array, places: Array) -> list[str]:
+    """How a cell ends that is divided. Neurons are places of activation nodes."""
+    value = f"value {exact([split.value])}"
+    if isinstance(split, NeuronSplit):
+        neuron = f"neuron {nodes[split.neuron]} {places[split.neuron]}"
+        return ["cell neuron", neuron, value]
+    return ["cell input", f"input {split.place}", value]
+
+
+def cut_lines(cuts: Cuts, nodes: Array, places: Array, bits: int) -> list[str]:
+    """A group of cuts on one side, with weights and slopes of so many bits; the other side has none."""
+    lines = [f"node {nodes[cuts.neurons[0]]}"]
+    none = [_indices("upper" if not cuts.is_upper else "lower", np.empty(0, int)), "ends 0"]
+    own = [
+        _indices("upper" if cuts.is_upper else "lower", places[cuts.neurons]),
+        f"ends {exact(cuts.ends)}",
+    ]
+    for weights, slopes in zip(cuts.weights, cuts.slopes, strict=True):
+        own.append(f"weights {Rounded.of(_trimmed(weights), bits)}")
+        own.append(f"slopes {Rounded.of(_trimmed(slopes), bits)}")
+    return [*lines, *none, *own] if cuts.is_upper else [*lines, *own, *none]
 
 
 def _indices(keyword: str, places: Array) -> str:

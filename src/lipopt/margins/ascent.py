@@ -8,7 +8,7 @@ those of Adam (Kingma and Ba), and the best bound of every cell is kept.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -31,6 +31,7 @@ TINY_DERIVATIVE = 1e-12  # keeps quotients finite
 class Batch:
     """Cells, and the lines and forces that bound their functions."""
 
+    enclosures: Enclosures  # of the balls, or parts of balls, that own the functions
     functions: Functions
     ranges: Ranges
     sides: Sides
@@ -47,6 +48,7 @@ class Batch:
     def only(self, chosen: Array) -> Batch:
         """Some of the cells."""
         return Batch(
+            self.enclosures,
             functions_of(self.functions, chosen),
             self.ranges.only(chosen),
             self.sides.only(chosen),
@@ -56,14 +58,7 @@ class Batch:
         )
 
     def with_choices(self, choices: Array) -> Batch:
-        return Batch(
-            self.functions,
-            self.ranges,
-            self.sides,
-            self.is_low_split,
-            self.is_high_split,
-            choices,
-        )
+        return replace(self, choices=choices)
 
 
 @dataclass(frozen=True, eq=False)
@@ -77,8 +72,9 @@ class Evaluated:
     sizes: Array  # (cells, neurons): the largest coefficient of the neuron's node
 
 
-def evaluate(enclosures: Enclosures, batch: Batch) -> Bounded:
+def evaluate(batch: Batch) -> Bounded:
     """The bounds of all cells, with the mixes and forces that they have."""
+    enclosures = batch.enclosures
     neurons = {group.node: group.neurons for group in groups(enclosures.network)}
     relaxation = Mixed(neurons, batch.sides, batch.ranges, *batch.choices)
     return lower_bounds(
@@ -86,15 +82,16 @@ def evaluate(enclosures: Enclosures, batch: Batch) -> Bounded:
     )
 
 
-def differentiate(enclosures: Enclosures, batch: Batch) -> Evaluated:
+def differentiate(batch: Batch) -> Evaluated:
     """The same, with what tells how to make the bounds better."""
-    found = evaluate(enclosures, batch)
-    points = enclosures.balls.where_least(found.own, batch.functions.owners)
-    values = values_along(enclosures.network, points, found.lines)
+    network = batch.enclosures.network
+    found = evaluate(batch)
+    points = batch.enclosures.balls.where_least(found.own, batch.functions.owners)
+    values = values_along(network, points, found.lines)
     inputs = np.zeros(batch.ranges.low.shape)
     derivatives = np.zeros(batch.choices.shape)
     sizes = np.zeros(inputs.shape)
-    for group in groups(enclosures.network):
+    for group in groups(network):
         if group.node in found.met:
             own = group.neurons
             y = values[group.source]
@@ -136,14 +133,14 @@ class Best:
         self.choices[:, cells[is_better]] = choices[:, is_better]
 
 
-def ascend(enclosures: Enclosures, batch: Batch, steps: int, target: float = 0.0) -> Best:
+def ascend(batch: Batch, steps: int, target: float = 0.0) -> Best:
     """Better mixes and forces for every cell; a bound above the target is good enough."""
     best = Best(np.full(batch.count, -np.inf), batch.choices.copy())
     left = np.arange(batch.count)
     mean = np.zeros(batch.choices.shape)
     square = np.zeros(batch.choices.shape)
     for step in range(steps):
-        found = differentiate(enclosures, batch)
+        found = differentiate(batch)
         best.keep(left, found.bounded.bounds, batch.choices)
         mean += (1 - MEMORY) * (found.derivatives - mean)
         square += (1 - SQUARE_MEMORY) * (found.derivatives**2 - square)
@@ -156,7 +153,7 @@ def ascend(enclosures: Enclosures, batch: Batch, steps: int, target: float = 0.0
             square = square[:, is_left]
         if len(left) == 0:
             return best
-    best.keep(left, evaluate(enclosures, batch).bounds, batch.choices)
+    best.keep(left, evaluate(batch).bounds, batch.choices)
     return best
 
 

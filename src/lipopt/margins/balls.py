@@ -7,13 +7,14 @@ function is bounded in both together is said in model/round_ball.py.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
 
 from ..model.norms import Norm
-from ..model.round_ball import INSIDE, TINY_ROOT
+from ..model.round_ball import APART, INSIDE, TINY_ROOT
 from ..numerics.arrays import Array, Matrix, dense
 from ..numerics.rounding import TINY, gamma
 
@@ -88,6 +89,38 @@ class Balls:
             self.norm,
             self.is_clipped,
         )
+
+    @staticmethod
+    def joined(parts: Sequence[Balls]) -> Balls:
+        """Balls of one norm, one after the other."""
+        return Balls(
+            np.concatenate([part.lower for part in parts]),
+            np.concatenate([part.upper for part in parts]),
+            np.concatenate([part.centers for part in parts]),
+            np.concatenate([part.radii for part in parts]),
+            parts[0].norm,
+            parts[0].is_clipped,
+        )
+
+    def halves(self, inputs: Array) -> Balls:
+        """Each ball cut in the middle of one of its inputs: the lower halves, then the upper ones."""
+        places = np.arange(self.count)
+        lower = self.lower.copy()
+        upper = self.upper.copy()
+        upper[places, inputs] = self.middle[places, inputs]
+        lower[places, inputs] = self.middle[places, inputs]
+        below = replace(self, upper=upper, is_clipped=True)
+        above = replace(self, lower=lower, is_clipped=True)
+        return Balls.joined([below, above])
+
+    @property
+    def are_missed(self) -> Array:
+        """Whether the boxes are proved to have no point of their balls."""
+        if not self.is_round:
+            return np.zeros(self.count, dtype=bool)
+        steps = np.clip(self.centers, self.lower, self.upper) - self.centers
+        lengths = np.linalg.norm(steps, 1 if self.norm is Norm.L1 else 2, axis=1)
+        return np.asarray(lengths > APART * self.radii)
 
     def least(self, rows: Array, owners: Array) -> Array:
         """Lower bounds on rows @ x over the balls of their owners, rounded down."""

@@ -6,7 +6,7 @@ ball.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -19,6 +19,7 @@ from ..problem.intervals import MAX_WORK, Interval, reads_more_than_the_input
 from .backward import Functions, Lines, Sizes, lower_bounds
 from .balls import Balls
 
+ROOM = 2.0**-30  # of new ends, relative to the terms of their sums
 PASS_ENTRIES = 2**20  # of the largest array in one backward pass: 8 MB, what a cache can hold
 
 
@@ -28,6 +29,16 @@ class LinesAround:
 
     below: tuple[Array, Array]
     above: tuple[Array, Array]
+
+    @staticmethod
+    def joined(parts: Sequence[LinesAround]) -> LinesAround:
+        """Those of several balls, one after the other."""
+        ends = []
+        for side in ("below", "above"):
+            slopes = np.concatenate([getattr(part, side)[0] for part in parts])
+            offsets = np.concatenate([getattr(part, side)[1] for part in parts])
+            ends.append((slopes, offsets))
+        return LinesAround(*ends)
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,8 +68,11 @@ class Enclosures:
     sizes: Sizes
 
     @staticmethod
-    def of(network: Network, balls: Balls) -> Enclosures:
-        """Intervals of all nodes, by interval propagation and backward bounds."""
+    def of(network: Network, balls: Balls, whole: Enclosures | None = None) -> Enclosures:
+        """Intervals of all nodes, by interval propagation and backward bounds.
+
+        If the balls are parts of others, intervals of the whole are known. New ends of sums leave
+        room then, so that a certificate can show them with rounded slopes."""
         found = Enclosures(network, balls, [], {}, Sizes([], [], []))
         found._append((balls.lower, balls.upper))
         for i, node in enumerate(network.nodes[1:], start=1):
@@ -68,6 +82,8 @@ class Enclosures:
                     reader = network.nodes[k]
                     if isinstance(reader, Activation):
                         interval = found._tightened(i, reader, interval)
+                if whole is not None:
+                    interval = _within(interval, whole.intervals[i], ROOM * found._reach(node))
                 found._append(interval)
             else:
                 assert isinstance(node, Activation)
@@ -76,6 +92,25 @@ class Enclosures:
                 found.around[i] = LinesAround((k1, c1), (k2, c2))
                 found._append(activations.value_range(node.kind, *ends, node.parameters))
         return found
+
+    @staticmethod
+    def joined(parts: Sequence[Enclosures]) -> Enclosures:
+        """Those of several balls, one after the other."""
+        first = parts[0]
+        intervals = []
+        sizes = Sizes([], [], [])
+        for i in range(len(first.intervals)):
+            low = np.concatenate([part.intervals[i][0] for part in parts])
+            high = np.concatenate([part.intervals[i][1] for part in parts])
+            intervals.append((low, high))
+            sizes.magnitude.append(np.concatenate([part.sizes.magnitude[i] for part in parts]))
+            sizes.reach.append(np.concatenate([part.sizes.reach[i] for part in parts]))
+            sizes.dust.append(np.concatenate([part.sizes.dust[i] for part in parts]))
+        around = {}
+        for i in first.around:
+            around[i] = LinesAround.joined([part.around[i] for part in parts])
+        balls = Balls.joined([part.balls for part in parts])
+        return Enclosures(first.network, balls, intervals, around, sizes)
 
     def only(self, chosen: Array) -> Enclosures:
         """The same for some of the balls."""
@@ -111,14 +146,19 @@ class Enclosures:
         reach = magnitude
         reached = np.zeros(self.balls.count)
         if isinstance(node, Affine):
-            reach = np.repeat(np.abs(node.bias.astype(np.float64))[None], self.balls.count, axis=0)
-            for source, matrix in zip(node.sources, node.matrices, strict=True):
-                reach = reach + _times_up(matrix, self.sizes.magnitude[source])
+            reach = self._reach(node)
         for source in node.sources:
             reached = reached + self.sizes.magnitude[source].sum(axis=1)
         self.sizes.magnitude.append(magnitude)
-        self.sizes.reach.append(up(reach, len(node.sources) + 1))
+        self.sizes.reach.append(reach)
         self.sizes.dust.append(2 * node.size * TINY * (1 + reached))
+
+    def _reach(self, node: Affine) -> Array:
+        """The sums of an affine node with all terms in absolute value, rounded up."""
+        reach = np.repeat(np.abs(node.bias.astype(np.float64))[None], self.balls.count, axis=0)
+        for source, matrix in zip(node.sources, node.matrices, strict=True):
+            reach = reach + _times_up(matrix, self.sizes.magnitude[source])
+        return up(reach, len(node.sources) + 1)
 
     def _tightened(self, i: int, reader: Activation, interval: Interval) -> Interval:
         """The interval of affine node i cut by backward bounds, where a slope is not known yet."""
@@ -142,6 +182,13 @@ class Enclosures:
             high[own, places] = np.fmin(high[own, places], most)
         # Rounding can make two valid bounds cross by an ulp on an interval of width zero.
         return np.minimum(low, high), np.maximum(low, high)
+
+
+def _within(interval: Interval, whole: Interval, room: Array) -> Interval:
+    """An interval that leaves room, as far as another one that is known does."""
+    low = np.maximum(interval[0] - room, whole[0])
+    high = np.minimum(interval[1] + room, whole[1])
+    return np.minimum(low, high), np.maximum(low, high)
 
 
 def in_passes(numbers: Array, network: Network) -> Iterator[Array]:

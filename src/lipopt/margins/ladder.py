@@ -103,9 +103,9 @@ class _Ladder:
         """Look for better lines."""
         for part in in_passes(self._left(), self.network):
             batch = self._whole_balls(part)
-            best = ascend(self.enclosures, batch, SLOPE_STEPS)
+            best = ascend(batch, SLOPE_STEPS)
             if self.effort.keeps_proofs:
-                found = evaluate(self.enclosures, batch.with_choices(best.choices))
+                found = evaluate(batch.with_choices(best.choices))
                 slopes = slopes_of(self.network, found)
             for k, margin in enumerate(part):
                 if best.bounds[k] > self.bounds[margin]:
@@ -127,17 +127,19 @@ class _Ladder:
             return
         balls = np.unique(self.owners[left])
         limits = Limits(self.effort.cells, self.effort.deadline)
-        search = Search(self.enclosures.only(balls), limits, self.effort.keeps_proofs)
+        search = Search(
+            self.enclosures.only(balls),
+            limits,
+            self.effort.keeps_proofs,
+            look_at=lambda owners, points: self.attack.look_at(balls[owners], points),
+            is_broken=lambda ball: self.attack.is_broken(int(balls[ball])),
+        )
         margins = []
         for margin in left:
             ball = int(np.searchsorted(balls, self.owners[margin]))
             row = self._rows(np.array([margin]))[0]
             margins.append(Margin(ball, row, float(self.bounds[margin]), self.choices[margin]))
-        search.run(
-            margins,
-            look_at=lambda owners, points: self.attack.look_at(balls[owners], points),
-            is_broken=lambda ball: self.attack.is_broken(int(balls[ball])),
-        )
+        search.run(margins)
         for k, margin in zip(left, margins, strict=True):
             self.cells[self.owners[k]] += margin.cells
             if margin.bound > self.bounds[k]:
@@ -226,4 +228,5 @@ class _Ladder:
         no_split = np.zeros(ranges.low.shape, dtype=bool)
         mix = around.usual_mix(ranges)
         choices = np.array([mix, np.zeros(mix.shape)])
-        return Batch(self._functions(margins), ranges, around, no_split, no_split, choices)
+        functions = self._functions(margins)
+        return Batch(self.enclosures, functions, ranges, around, no_split, no_split, choices)

@@ -7,7 +7,7 @@ and any line between them will do: the mix says which.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -50,6 +50,13 @@ class Sides:
     below: LinePair  # (2, rows, neurons)
     above: LinePair
 
+    @staticmethod
+    def joined(parts: Sequence[Sides]) -> Sides:
+        """The rows of several, one after the other."""
+        return Sides(
+            _joined([part.below for part in parts]), _joined([part.above for part in parts])
+        )
+
     def only(self, chosen: Array) -> Sides:
         """Some of the rows."""
         return Sides(_rows_of(self.below, chosen), _rows_of(self.above, chosen))
@@ -73,6 +80,12 @@ class Sides:
 
 def _rows_of(pair: LinePair, chosen: Array) -> LinePair:
     return LinePair(pair.slopes[:, chosen], pair.offsets[:, chosen])
+
+
+def _joined(pairs: Sequence[LinePair]) -> LinePair:
+    slopes = np.concatenate([pair.slopes for pair in pairs], axis=1)
+    offsets = np.concatenate([pair.offsets for pair in pairs], axis=1)
+    return LinePair(slopes, offsets)
 
 
 @dataclass(frozen=True, eq=False)

@@ -22,7 +22,6 @@ from ..model.round_ball import RoundBall
 from ..numerics.arrays import Array
 from ..solvers.polytope import Minimum, Polytope
 from .ascent import Batch
-from .enclosures import Enclosures
 from .lines import Group, groups
 
 TANGENTS = 40  # to a ball, at most
@@ -47,15 +46,16 @@ class Hints:
     )
 
 
-def solve(enclosures: Enclosures, batch: Batch, cell: int) -> Hints | None:
+def solve(batch: Batch, cell: int) -> Hints | None:
     """Mixes and forces for one cell of a batch; None if nothing was found."""
-    if _is_too_large(enclosures.network, batch, cell):
+    network = batch.enclosures.network
+    if _is_too_large(network):
         return None
-    program = _Program(enclosures, batch, cell)
+    program = _Program(batch.only(np.array([cell])))
     found = program.minimize()
     if found is not None:
         mixes, forces = program.choices(found.multipliers)
-        point = found.point[: enclosures.network.input_size]
+        point = found.point[: network.input_size]
         return Hints(np.array([[mixes, forces]]), point)
     ray = program.polytope.ray()
     if ray is None or not ray.any():
@@ -65,11 +65,10 @@ def solve(enclosures: Enclosures, batch: Batch, cell: int) -> Hints | None:
     return Hints(np.array([[mixes, multiple * size * forces] for multiple in MULTIPLES]))
 
 
-def _is_too_large(network: Network, batch: Batch, cell: int) -> bool:
+def _is_too_large(network: Network) -> bool:
     """Whether the rows over all variables would take too much memory."""
-    neurons = batch.ranges.low[cell].size
     widest = max(node.size for node in network.nodes)
-    return widest * (network.input_size + 2 * neurons) > LARGEST_FORM
+    return widest * (network.input_size + 2 * network.neurons) > LARGEST_FORM
 
 
 class _Program:
@@ -77,9 +76,8 @@ class _Program:
 
     The form of a node has a row for each entry: coefficients of the columns so far, a constant last."""
 
-    def __init__(self, enclosures: Enclosures, batch: Batch, cell: int) -> None:
-        self.network = enclosures.network
-        one = batch.only(np.array([cell]))
+    def __init__(self, one: Batch) -> None:
+        self.network = one.enclosures.network
         self.low = one.ranges.low[0]
         self.high = one.ranges.high[0]
         self.is_low_split = one.is_low_split[0]
@@ -90,7 +88,7 @@ class _Program:
         )
         self.mixes = one.choices[0, 0]
         self.margin = one.functions.rows[len(self.network.nodes) - 1][0]
-        balls = enclosures.balls
+        balls = one.enclosures.balls
         owner = int(one.functions.owners[0])
         self.polytope = Polytope(balls.lower[owner], balls.upper[owner])
         self.ball = None

@@ -6,7 +6,7 @@ verifies; a method whose bound has no such proof leaves it out.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TypeAlias
@@ -239,17 +239,26 @@ class MarginLeaf:
     weights: Array  # (splits,)
 
 
+FindCuts: TypeAlias = Callable[[], tuple[Cuts, ...]]
+
+
+@dataclass(frozen=True, eq=False)
+class MarginEmpty:
+    """A cell without points: an interval of a neuron is empty, or the ball has no point of its box."""
+
+
 @dataclass(eq=False)
 class MarginSplit:
-    """A cell that is divided: where the input of a neuron is at most the value, and at least."""
+    """A cell that is divided. Neurons are numbered over all activation nodes."""
 
-    neuron: int  # numbered over all activation nodes
-    value: float
+    split: Split
+    # Where inputs are split, what finds the better ends of intervals in either part.
+    cuts: tuple[FindCuts, FindCuts] | None = None
     # Before a part is bounded, nothing is known of it.
     parts: list[MarginTree | None] = field(default_factory=lambda: [None, None])
 
 
-MarginTree: TypeAlias = MarginLeaf | MarginSplit
+MarginTree: TypeAlias = MarginLeaf | MarginEmpty | MarginSplit
 
 Proof: TypeAlias = (
     PathSums
