@@ -77,6 +77,22 @@ def test_verdicts_are_right(network, points, labels, verdicts) -> None:
     assert {row.proof for row in balls if row.point == 0} == {"center"}
 
 
+@pytest.mark.parametrize("norm", ["linf", "l2", "l1"])
+@pytest.mark.parametrize("activation", ["relu", "tanh"])
+def test_certified_radii_of_small_networks_are_exact(activation: str, norm: Any) -> None:
+    """Up to one percent: there is an input with another class just above."""
+    rng = np.random.default_rng(4)
+    weights = gaussian_weights([2, 8, 3], seed=4)
+    biases = [rng.normal(size=8) / 2, rng.normal(size=3) / 4]
+    points = rng.normal(size=(2, 2))
+    network = lipopt.load(weights, biases=biases, activation=activation)
+    for row in certify(network, points, certified_radius=True, norm=norm):
+        assert row.radius > 0
+        if row.radius < 1:
+            assert row.broken_radius is not None
+            assert row.broken_radius <= 1.01 * row.radius
+
+
 def test_certified_and_broken_radii_meet(network, points, labels, verdicts) -> None:
     rows = certify(network, points[:4], labels=labels[:4], certified_radius=True, cells=8)
     assert [row.question for row in rows] == [CERTIFIED_RADIUS] * 4

@@ -158,4 +158,4 @@ def certified_radius(
         effort = ask.effort(cells, 1)
         labels = np.array([label])
         found = search_radii(network, x, labels, ask.balls, float(largest), effort, precision)
-    return float(found[0])
+    return float(found.certified[0])

@@ -7,7 +7,7 @@ what is between. All points are tried together, each at a radius of its own.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 import numpy as np
@@ -35,6 +35,14 @@ def largest_radius(clip: tuple[float, float] | None) -> float:
     return high - low
 
 
+@dataclass(frozen=True, eq=False)
+class Radii:
+    """What a search found of every point."""
+
+    certified: Array  # the largest radius that was certified; 0 if none was
+    broken: Array  # the least radius with an input of another class; infinite if none was found
+
+
 Around: TypeAlias = Callable[[Array, Array], Balls]  # makes balls of points and radii
 
 
@@ -46,11 +54,12 @@ def search_radii(
     largest: float,
     effort: Effort,
     precision: float = PRECISION,
-) -> Array:
-    """For every point the largest radius that was certified, up to `largest`; 0 if none was."""
+) -> Radii:
+    """For every point a radius that is certified, and one that is broken, up to `largest`."""
     each = replace(effort, cells=-(-effort.cells // RADIUS_CELLS))
     certified = np.zeros(len(points))
     failed = np.full(len(points), np.inf)  # the least radius that could not be certified
+    broken = np.full(len(points), np.inf)
     first = np.minimum(_expected(network, points, labels), largest)
     tried = first.copy()
     for _ in range(MOST_TRIES):
@@ -66,10 +75,12 @@ def search_radii(
                 certified[k] = tried[k]
             else:
                 failed[k] = tried[k]
+            if decision.status == "broken":
+                broken[k] = tried[k]
             if decision.rung == "center":
                 failed[k] = 0.0
         tried = np.minimum(_between(certified, failed, tried), largest)
-    return certified
+    return Radii(certified, broken)
 
 
 def broken_radii(
@@ -77,15 +88,15 @@ def broken_radii(
     points: Array,
     labels: Array,
     around: Around,
-    certified: Array,
+    known: Radii,
     largest: float,
     seed: int,
 ) -> Array:
-    """For every point the least radius, of some between its certified one and `largest`, at which
-    an attack found an input with another class; infinite if there is none."""
-    broken = np.full(len(points), np.inf)
-    unbroken = np.maximum(certified, SMALLEST * largest)
-    tried = np.full(len(points), largest)
+    """For every point the least radius, of some above its certified one and up to `largest`, at
+    which an input with another class was found; infinite if there is none."""
+    broken = known.broken.copy()
+    unbroken = np.maximum(known.certified, SMALLEST * largest)
+    tried = np.where(np.isfinite(broken), np.sqrt(unbroken * broken), largest)
     for _ in range(ATTACKS):
         attack = Attack(network, around(points, tried), labels)
         attack.run_on_all(seed)

@@ -319,8 +319,8 @@ def _certified_radii(network: Network, ask: Certify, points: Sequence[Point]) ->
     try:
         check_outputs(network, x)
         effort = ask.effort(ask.cells, len(points))
-        certified = search_radii(network, x, labels, ask.balls, ask.largest, effort)
-        broken = broken_radii(network, x, labels, ask.balls, certified, ask.largest, ask.seed)
+        found = search_radii(network, x, labels, ask.balls, ask.largest, effort)
+        broken = broken_radii(network, x, labels, ask.balls, found, ask.largest, ask.seed)
     except Exception as error:
         if len(points) == 1:
             blank = Verdict(points[0].number, 0.0, CERTIFIED_RADIUS, points[0].label)
@@ -332,7 +332,7 @@ def _certified_radii(network: Network, ask: Certify, points: Sequence[Point]) ->
     seconds = (time.perf_counter() - start) / len(points)
     rows = []
     for k, point in enumerate(points):
-        row = Verdict(point.number, float(certified[k]), CERTIFIED_RADIUS, point.label)
+        row = Verdict(point.number, float(found.certified[k]), CERTIFIED_RADIUS, point.label)
         above = float(broken[k])
         rows.append(
             replace(
