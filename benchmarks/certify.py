@@ -1,4 +1,4 @@
-"""Certified points, by the proof that it takes: networks with two hidden layers of 100, trained in three ways.
+"""Certified points, by the proof that it takes: networks with two hidden layers, trained in three ways.
 
     python benchmarks/certify.py [--data FOLDER] [--points 100] [--survey 10000]
 
@@ -20,6 +20,7 @@ from __future__ import annotations
 import argparse
 import time
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -37,19 +38,33 @@ from lipopt.numerics.arrays import Array
 from lipopt.numerics.blas import one_blas_thread
 from lipopt.readers.points import read_labels, read_points
 
-WIDTH = 100
 BATCH = 128
 CLIP = (0.0, 1.0)
 CELLS = 1000  # of branch and bound for a point, as `certify` has it
-RADII = {
-    "standard": (0.01, 0.02, 0.03, 0.05),
-    "weight decay": (0.02, 0.05),
-    "adversarial": (0.05, 0.1),
-}
+STANDARD = "standard"
+WEIGHT_DECAYED = "weight decay"
+ADVERSARIAL = "adversarial"
 SURVEY_RADIUS = 0.02
 SURVEY_STEPS = 40  # of the attack on surveyed points
 WEIGHT_DECAY = 1e-4
 ADVERSARIAL_RADIUS = 0.1
+
+
+@dataclass(frozen=True)
+class Case:
+    """A network, and the radii that it is asked about."""
+
+    way: str  # of training
+    width: int  # of both hidden layers
+    radii: tuple[float, ...]
+
+
+CASES = (
+    Case(STANDARD, 100, (0.01, 0.02, 0.03, 0.05)),
+    Case(WEIGHT_DECAYED, 100, (0.02, 0.05)),
+    Case(ADVERSARIAL, 100, (0.05, 0.1)),
+    Case(ADVERSARIAL, 256, (0.05,)),
+)
 
 
 class Data:
@@ -77,24 +92,24 @@ class Data:
         return images.reshape(len(images), -1), labels
 
 
-def trained(data: Data, way: str) -> nn.Sequential:
-    """A network, trained in one of three ways."""
+def trained(data: Data, case: Case) -> nn.Sequential:
+    """The network of a case."""
     torch.manual_seed(0)
     x = torch.tensor(data.train[0], dtype=torch.float32)
     y = torch.tensor(data.train[1], dtype=torch.int64)
     model = nn.Sequential(
-        nn.Linear(x.shape[1], WIDTH),
+        nn.Linear(x.shape[1], case.width),
         nn.ReLU(),
-        nn.Linear(WIDTH, WIDTH),
+        nn.Linear(case.width, case.width),
         nn.ReLU(),
-        nn.Linear(WIDTH, 10),
+        nn.Linear(case.width, 10),
     )
-    decay = WEIGHT_DECAY if way == "weight decay" else 0.0
+    decay = WEIGHT_DECAY if case.way == WEIGHT_DECAYED else 0.0
     optimizer = torch.optim.Adam(model.parameters(), lr=1e-3, weight_decay=decay)
     for _ in range(data.epochs):
         for batch in torch.randperm(len(x)).split(BATCH):
             images = x[batch]
-            if way == "adversarial":
+            if case.way == ADVERSARIAL:
                 images = attacked(model, images, y[batch], ADVERSARIAL_RADIUS, 1)
             loss = cross_entropy(model(images), y[batch])
             optimizer.zero_grad()
@@ -156,16 +171,17 @@ def table(data: Data, points: int) -> Iterator[str]:
     yield "|---|---|---|---|---|---|---|---|"
     x = data.test[0][:points]
     labels = data.test[1][:points].astype(int)
-    for way, radii in RADII.items():
-        model = trained(data, way)
+    for case in CASES:
+        model = trained(data, case)
         network = lipopt.load(model, input_shape=(x.shape[1],))
-        for radius in radii:
-            yield f"| {way} | {radius} | {' | '.join(measured(network, x, labels, radius))} |"
+        for radius in case.radii:
+            name = f"{case.way} {case.width}x2"
+            yield f"| {name} | {radius} | {' | '.join(measured(network, x, labels, radius))} |"
 
 
 def survey(data: Data, points: int) -> str:
     """How many of many points are certified, and how many of these an attack breaks."""
-    model = trained(data, "standard")
+    model = trained(data, CASES[0])
     x = data.test[0][:points]
     labels = data.test[1][:points].astype(int)
     verdicts = lipopt.certify(

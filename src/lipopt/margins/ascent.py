@@ -19,7 +19,7 @@ from .enclosures import Enclosures, functions_of
 from .lines import Group, Mixed, Ranges, Sides, groups
 
 STEP = 0.25  # of a mix, the first one
-FORCE_STEP = 0.1  # of a force, relative to the largest coefficient of its node
+FORCE_STEP = 0.3  # of a force, relative to the largest coefficient of its node
 SHRINK = 0.93  # of a step, every time
 MEMORY = 0.8  # of the mean of derivatives,
 SQUARE_MEMORY = 0.95  # and of their squares
