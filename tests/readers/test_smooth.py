@@ -180,3 +180,13 @@ def test_a_denominator_that_may_vanish_is_named() -> None:
     with pytest.raises(lipopt.LipoptError, match=r"other than zero.*\[-0.5, 1.5\].*smaller box"):
         lipopt.bound(network, domain=lipopt.Ball([0.5], 1.0))
     assert lipopt.bound(network, domain=lipopt.Ball([0.5], 0.25)).upper == pytest.approx(16.0)
+
+
+def test_a_factor_that_is_constant_makes_no_squares() -> None:
+    def half_constant(x: torch.Tensor) -> torch.Tensor:
+        ones = torch.ones(1, 1, dtype=x.dtype)
+        return torch.cat([3 * ones, x[:, :1]], 1) * x[:, 1:]
+
+    network = lipopt.load(Function(half_constant), input_shape=(3,))
+    assert network.neurons == 2  # the two squares of x_0 x_2
+    np.testing.assert_allclose(network([1.0, 2.0, 5.0]), [6.0, 5.0])

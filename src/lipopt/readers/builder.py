@@ -18,13 +18,24 @@ from ..model.network import Activation, Affine, Input, Network, Node, value_of
 from ..numerics.arrays import Array, Matrix, tidy
 from .views import OUTSIDE, ZERO, Pads, View, ceil_pads, whole, windows
 
-# Inputs at which tensors are evaluated to see how much they vary: standard normal ones.
-TYPICAL_INPUTS = 8
+# Inputs at which tensors are evaluated to see how much they change: standard normal ones, and
+# neighbors of each, as far away as balls that people ask about reach.
+TYPICAL_INPUTS = 16
+TYPICAL_NEIGHBORS = 16
+TYPICAL_STEP = 0.1
 TYPICAL_SEED = 20261
 
 INTERPOLATED = 16.0  # rounding errors of the weights that resizing computes, cubic ones above all
 
 Reduction = Literal["sum", "mean", "max", "min"]
+
+
+def _typical_inputs(size: int) -> Array:
+    """Inputs as columns: each is followed by its neighbors."""
+    rng = np.random.default_rng(TYPICAL_SEED)
+    points = rng.normal(size=(size, TYPICAL_INPUTS, 1))
+    steps = TYPICAL_STEP * rng.normal(size=(size, TYPICAL_INPUTS, TYPICAL_NEIGHBORS))
+    return np.concatenate([points, points + steps], axis=2).reshape(size, -1)
 
 
 class Builder:
@@ -105,16 +116,35 @@ class Builder:
         return len(self.nodes) - 1
 
     def spread(self, x: View) -> Array:
-        """How much every entry of a tensor varies between typical inputs."""
+        """How much every entry of a tensor changes between neighboring inputs.
+
+        That is the root mean square over the neighbors of an input, and the geometric mean over
+        inputs, so that a few with steep slopes do not decide; 0 for what never changes."""
         with np.errstate(all="ignore"):
             for node in self.nodes[len(self._typical) :]:
                 if isinstance(node, Input):
-                    rng = np.random.default_rng(TYPICAL_SEED)
-                    self._typical.append(rng.normal(size=(node.size, TYPICAL_INPUTS)))
+                    self._typical.append(_typical_inputs(node.size))
                 else:
                     self._typical.append(value_of(node, self._typical))
-            spreads = self._typical[x.node].std(axis=1)
+            values = self._typical[x.node].reshape(-1, TYPICAL_INPUTS, 1 + TYPICAL_NEIGHBORS)
+            steps = values[:, :, 1:] - values[:, :, :1]
+            changes = np.sqrt(np.mean(steps**2, axis=2))
+            is_counted = (changes > 0) & np.isfinite(changes)
+            logarithms = np.log(np.where(is_counted, changes, 1.0)).sum(axis=1)
+            counts = is_counted.sum(axis=1)
+            spreads = np.where(counts > 0, np.exp(logarithms / np.maximum(counts, 1)), 0.0)
         return np.where(x.index >= 0, spreads[x.index], 0.0)
+
+    def constants(self, x: View) -> Array:
+        """The values of those entries of a tensor that do not depend on the input; NaN for others."""
+        node = self.nodes[x.node]
+        values = np.full(node.size, np.nan)
+        if isinstance(node, Affine):
+            weights = np.zeros(node.size)
+            for matrix in node.matrices:
+                weights = weights + abs(matrix).sum(axis=1)
+            values = np.where(weights == 0, node.bias, np.nan)
+        return np.where(x.index == ZERO, 0.0, values[x.index])
 
     # ---- linear maps
 

@@ -82,9 +82,38 @@ def product(builder: Builder, name: str, x: View, y: View) -> View:
 def sum_of_products(builder: Builder, name: str, x: View, y: View) -> View:
     """The sum of x y over the last axis, of two tensors of the same shape.
 
+    A factor that is constant, as what a mask hides, makes a linear term of its product."""
+    x_constants = builder.constants(x)
+    y_constants = builder.constants(y)
+    is_open = np.isnan(x_constants) & np.isnan(y_constants)
+    by_x = np.where(np.isnan(x_constants), 0.0, x_constants)
+    by_y = np.where(np.isnan(y_constants) | ~np.isnan(x_constants), 0.0, y_constants)
+    views = []
+    factors: list[Array | float] = []
+    if is_open.any():
+        pair = _squares(
+            builder, name, View(x.node, x.index[is_open]), View(y.node, y.index[is_open])
+        )
+        for squares, factor in zip(pair, (0.25, -0.25), strict=True):
+            index = np.full(x.shape, ZERO)
+            index[is_open] = squares.index
+            views.append(View(squares.node, index))
+            factors.append(factor)
+    for view, constants in ((y, by_x), (x, by_y)):
+        if constants.any():
+            views.append(view)
+            factors.append(constants)
+    if not views:
+        raise LipoptError("all of its products are zero, and do not depend on the input")
+    return builder.add(name, views, factors, is_summed=True)
+
+
+def _squares(builder: Builder, name: str, x: View, y: View) -> tuple[View, View]:
+    """(a x + y / a)^2 and (a x - y / a)^2, entry by entry.
+
     Slopes of the two squares are as exact as those of both factors together. So the factors are
-    balanced: with a = sqrt(spread of y / spread of x), rounded to a power of two, both vary about
-    as much between typical inputs, and no factor loses more than the other."""
+    balanced: with a = sqrt(spread of y / spread of x), rounded to a power of two, both change about
+    as much between neighboring inputs, and no factor loses more than the other."""
     with np.errstate(all="ignore"):
         ratio = builder.spread(y) / builder.spread(x)
         ratio = np.where((ratio > 0) & np.isfinite(ratio), ratio, 1.0)
@@ -92,11 +121,10 @@ def sum_of_products(builder: Builder, name: str, x: View, y: View) -> View:
     scale = 2.0 ** np.round(np.log2(ratio) / 2)
     plus = builder.add(f"{name}.plus", [x, y], [scale, 1 / scale])
     minus = builder.add(f"{name}.minus", [x, y], [scale, -1 / scale])
-    squares = [
+    return (
         square(builder, f"{name}.plus.square", plus),
         square(builder, f"{name}.minus.square", minus),
-    ]
-    return builder.add(name, squares, [0.25, -0.25], is_summed=True)
+    )
 
 
 def quotient(builder: Builder, name: str, x: View | Array, y: View) -> View:
