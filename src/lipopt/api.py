@@ -34,7 +34,7 @@ LOWER_SHARE = 1 / 3  # of the time limit, for intervals and lower bounds
 def bound(
     network: Any,
     *,
-    input_shape: Sequence[int] | None = None,
+    input_shape: Sequence[int] | Sequence[Sequence[int]] | None = None,
     norm: NormName = "linf",
     output_norm: NormName | None = None,
     scale: Any = None,
@@ -128,7 +128,7 @@ def bound(
 def compare(
     network: Any,
     *,
-    input_shape: Sequence[int] | None = None,
+    input_shape: Sequence[int] | Sequence[Sequence[int]] | None = None,
     methods: Sequence[str | Method] | None = None,
     norm: NormName = "linf",
     output_norm: NormName | None = None,
@@ -233,7 +233,7 @@ def _sharing_lower_bounds(results: Sequence[Result]) -> list[Result]:
 def lower_bound(
     network: Any,
     *,
-    input_shape: Sequence[int] | None = None,
+    input_shape: Sequence[int] | Sequence[Sequence[int]] | None = None,
     norm: NormName = "linf",
     output_norm: NormName | None = None,
     scale: Any = None,

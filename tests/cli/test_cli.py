@@ -40,6 +40,24 @@ def test_info(run, model: str) -> None:
     ]
 
 
+def test_info_of_a_network_that_has_a_constant_in_a_box_only(run, tmp_path: Path) -> None:
+    path = tmp_path / "exp.safetensors"
+    lipopt.load([np.eye(3), np.ones((1, 3))], activation="exp").save(path)
+    code, out, _ = run("info", str(path))
+    assert code == 0
+    assert "exp" in out
+    assert "a constant in a ball or a box only" in out
+    data = json.loads(run("info", str(path), "--json")[1])
+    assert data["presolved"] is None
+    assert [n["kind"] for n in data["nodes"]] == ["input", "affine", "exp", "affine"]
+    center = tmp_path / "center.txt"
+    center.write_text("0 0 0")
+    code, out, _ = run("info", str(path), "--center", str(center), "--radius", "1")
+    assert code == 0
+    assert "after presolve 3 neurons" in out
+    assert run("info", str(path), "--pattern")[0] == 2
+
+
 def test_bound_prints_upper_and_lower(run, model: str) -> None:
     code, out, err = run("bound", model, "--method", "path-sum", "-k", "2")
     assert (code, err) == (0, "")

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+import torch
 from networks import make_network
 
 import lipopt
@@ -19,6 +20,31 @@ def test_the_loop_is_the_plant_at_the_controllers_output() -> None:
     for x in np.random.default_rng(0).normal(size=(5, 3)):
         both = np.concatenate([x, controller.forward(x)])
         np.testing.assert_allclose(loop.forward(x), plant.forward(both), rtol=1e-12)
+
+
+class Pendulum(torch.nn.Module):
+    """One step of a pendulum, with its torque first."""
+
+    def forward(self, torque: torch.Tensor, state: torch.Tensor) -> torch.Tensor:
+        angle = state[:, :1]
+        speed = state[:, 1:]
+        faster = speed + 0.1 * (torch.sin(angle) + torque * torch.cos(angle))
+        return torch.cat([angle + 0.1 * speed, faster], dim=1)
+
+
+def test_the_plants_inputs_have_names() -> None:
+    plant = lipopt.load(Pendulum().double(), input_shape=[(1,), (2,)])
+    assert plant.source is not None
+    assert plant.source.inputs == {"torque": 1, "state": 2}
+    controller = lipopt.load([np.array([[-2.0, -1.0]])])
+    loop = lipopt.compose(plant, controller, control="torque")
+    state = torch.tensor([[0.3, -0.2]], dtype=torch.float64)
+    torque = torch.tensor([[-2 * 0.3 + 0.2]], dtype=torch.float64)
+    np.testing.assert_allclose(loop([0.3, -0.2]), Pendulum()(torque, state)[0], rtol=1e-12)
+    with pytest.raises(lipopt.LipoptError, match="no input 'u'; its inputs are torque, state"):
+        lipopt.compose(plant, controller, control="u")
+    with pytest.raises(lipopt.LipoptError, match="'state' has 2 entries, the controller 1"):
+        lipopt.compose(plant, controller, control="state")
 
 
 def test_a_controller_that_does_not_fit_is_refused() -> None:

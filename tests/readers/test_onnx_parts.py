@@ -48,6 +48,17 @@ def test_one_input_is_chosen_and_the_other_fixed() -> None:
     np.testing.assert_allclose(other(fixed), expected[0], rtol=1e-5)
 
 
+@pytest.mark.parametrize("order", [None, ("x", "u"), ("u", "x")])
+def test_several_inputs_are_joined_in_order(order: tuple[str, str] | None) -> None:
+    model = two_inputs()
+    network = network_from_model(model, Part(input=order, output="y"))
+    feeds = {"x": weights(1, 3), "u": weights(1, 4)}
+    joined = np.concatenate([feeds[name][0] for name in order or ("x", "u")])
+    np.testing.assert_allclose(network(joined), run_model(model, feeds)[0], rtol=1e-5)
+    assert network.source is not None
+    assert list(network.source.inputs) == list(order or ("x", "u"))
+
+
 def test_only_the_inputs_that_matter_are_asked_for() -> None:
     network = network_from_model(two_inputs(), Part(output="v"))
     assert network.input_shape == (3,)
@@ -68,7 +79,7 @@ def test_the_graph_can_be_cut_at_both_ends() -> None:
 
 CHOICES = {
     "several outputs": (Part(), "2 outputs: y, v; choose one"),
-    "several inputs": (Part(output="y"), "2 inputs: x, u; choose one"),
+    "an input twice": (Part(input=["x", "x"], output="y"), "chosen twice: x, x"),
     "an input without a value": (Part(input="x", output="y"), "also depends on the input 'u'"),
     "no such output": (Part(output="q"), "no tensor 'q'; its outputs are y, v"),
     "a number for a name": (Part(output="1"), "-k 1 asks for an entry"),
@@ -116,6 +127,9 @@ def test_the_command_line_chooses_too(tmp_path: Path, run) -> None:
     code, out, err = run("info", str(path), *chosen)
     assert code == 0
     assert "input 'x', output 'y', 'u' fixed" in out.replace("\n", " ")
+    code, out, _ = run("info", str(path), "--output", "y", "--input", "u", "--input", "x")
+    assert code == 0
+    assert "inputs: u is 0 to 3, x is 4 to 6" in out
     code, _, err = run("bound", str(path), "--output", "y", "--input", "x", "--fix", "u")
     assert code == 2
     assert "NAME=VALUE" in err

@@ -390,3 +390,31 @@ def test_a_shape_wherever_a_module_may_be_given() -> None:
         )
         >= 0
     )
+
+
+class Sum(nn.Module):
+    """A function of a matrix and a vector."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(6, 4)
+
+    def forward(self, x: torch.Tensor, u: torch.Tensor) -> torch.Tensor:
+        return torch.relu(self.layer(x.flatten(1))) - 2 * u
+
+
+def test_several_inputs_are_joined_in_order(tmp_path: Path) -> None:
+    module = Sum().eval()
+    x = torch.randn(1, 2, 3)
+    u = torch.randn(1, 4)
+    program = torch.export.export(module, (x, u))
+    path = tmp_path / "two.pt2"
+    torch.export.save(program, path)
+    joined = torch.cat([x.flatten(), u.flatten()])
+    read = [lipopt.load(source) for source in (program, path)]
+    for network in [lipopt.load(module, input_shape=[(2, 3), (4,)]), *read]:
+        np.testing.assert_allclose(network(joined), module(x, u)[0].detach(), rtol=1e-5, atol=1e-6)
+        assert network.source is not None
+        assert network.source.inputs == {"x": 6, "u": 4}
+    with pytest.raises(LipoptError, match="cannot trace"):
+        lipopt.load(module)

@@ -144,6 +144,16 @@ OPERATORS: dict[str, tuple[list[NodeProto], tuple[int, ...], dict[str, Any], int
 }
 
 
+def test_erf_in_double_precision() -> None:
+    """onnxruntime has it in single precision alone."""
+    inputs = [helper.make_tensor_value_info("x", TensorProto.DOUBLE, (1, 3))]
+    outputs = [helper.make_tensor_value_info("y", TensorProto.DOUBLE, None)]
+    graph = helper.make_graph([node("Erf")], "test", inputs, outputs)
+    opsets = [helper.make_opsetid("", 17)]
+    network = network_from_model(helper.make_model(graph, opset_imports=opsets, ir_version=10))
+    assert network([0.5, 0.0, 0.0])[0] == pytest.approx(0.5204998778130465, rel=1e-14)
+
+
 @pytest.mark.parametrize("name", OPERATORS)
 def test_onnx_operators_are_read(name: str) -> None:
     """Reading compares all values with onnxruntime, and raises an error if they differ."""

@@ -55,11 +55,11 @@ ActivationOption = Annotated[
     ),
 ]
 InputOption = Annotated[
-    str | None,
+    list[str] | None,
     typer.Option(
         "--input",
         metavar="NAME",
-        help="tensor of an ONNX graph to read from",
+        help="tensor of an ONNX graph to read from; several are joined in this order",
         rich_help_panel=READING,
     ),
 ]
@@ -211,7 +211,7 @@ class Reading:
         network = load(
             self.model,
             activation=self.activation,
-            input=self.input,
+            input=self.input or None,
             output=self.output,
             fixed=_fixed(self.fix or []) or None,
             logits=self.logits,

@@ -59,9 +59,14 @@ def info(
     from ..problem import question
 
     network = reading.network
-    posed = question.pose(network, question.Question.about(network, **ask.options()))
+    about = question.Question.about(network, **ask.options())
     if degree is not None and not (pattern and degree > 0):
         raise LipoptError("--degree is a number from 1, and goes with --pattern")
+    reason = question.unbounded_slopes(network) if about.domain is None else None
+    if reason is not None and not pattern:
+        _show_local_network(network, reason, as_json)
+        return
+    posed = question.pose(network, about)
     degree = degree or len(posed.problem.layers) + 1
     sizes = pattern_sizes(posed.problem, degree) if pattern else []
     if as_json:
@@ -70,18 +75,29 @@ def info(
         _print_info(posed, sizes, degree)
 
 
+def _show_local_network(network: Network, reason: str, as_json: bool) -> None:
+    """What `info` prints of a network that has a constant in a ball or a box alone."""
+    from ..show import tables
+
+    if as_json:
+        print(json.dumps({**_network_as_data(network), "presolved": None, "patterns": []}))
+        return
+    console = tables.console()
+    _print_network(network)
+    console.print(
+        f"a constant in a ball or a box only: {printable(reason)}",
+        highlight=False,
+        markup=False,
+        soft_wrap=True,
+    )
+
+
 def _info_as_data(
     network: Network, presolved: DerivativeProblem, sizes: list[PatternSize]
 ) -> dict[str, Any]:
     """What `info --json` prints."""
-    from ..show import tables
-
     return {
-        "hash": network.hash,
-        "source": None if network.source is None else asdict(network.source),
-        "input_shape": network.input_shape,
-        "outputs": network.output_size,
-        "nodes": tables.node_rows(network),
+        **_network_as_data(network),
         "presolved": {
             "neurons": presolved.neurons,
             "layers": len(presolved.layers),
@@ -91,17 +107,37 @@ def _info_as_data(
     }
 
 
-def _print_info(posed: Posed, sizes: list[PatternSize], degree: int) -> None:
-    """What `info` prints; the sizes are those of LPs of that degree."""
-    from ..methods.lp.sparsity import paper_counts
+def _network_as_data(network: Network) -> dict[str, Any]:
+    """What `info --json` prints of a network alone."""
     from ..show import tables
 
-    network = posed.merged.original
+    return {
+        "hash": network.hash,
+        "source": None if network.source is None else asdict(network.source),
+        "input_shape": network.input_shape,
+        "outputs": network.output_size,
+        "nodes": tables.node_rows(network),
+    }
+
+
+def _print_network(network: Network) -> None:
+    """What `info` prints of a network alone."""
+    from ..show import tables
+
     console = tables.console()
     console.print(tables.network_line(network), style="bold", highlight=False)
     for line in tables.source_lines(network):
         console.print(line, highlight=False, markup=False, soft_wrap=True)
     console.print(tables.network_table(network))
+
+
+def _print_info(posed: Posed, sizes: list[PatternSize], degree: int) -> None:
+    """What `info` prints; the sizes are those of LPs of that degree."""
+    from ..methods.lp.sparsity import paper_counts
+    from ..show import tables
+
+    console = tables.console()
+    _print_network(posed.merged.original)
     console.print(tables.presolve_line(posed.raw, posed.problem), highlight=False)
     if sizes:
         console.print(tables.patterns_table(sizes, degree))

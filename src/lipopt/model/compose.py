@@ -11,19 +11,21 @@ from ..errors import LipoptError
 from .network import Activation, Affine, Input, Network, Node
 
 
-def compose(plant: Network, controller: Network) -> Network:
+def compose(plant: Network, controller: Network, control: str | None = None) -> Network:
     """The closed loop x -> f(x, u(x)) of a plant f and a controller u.
 
     Args:
         plant: a network of two inputs in one: first those of the controller, the state x, then its
             outputs, the control u. What else it reads can be given to both, as part of the state.
         controller: a network from the state to the control.
+        control: the name of the plant's input that is the control, if the plant was read from a
+            model of several inputs; its other inputs are the state. Without it, the last entries.
 
     Returns:
         A network with the controller's input and the plant's output.
 
     Raises:
-        LipoptError: the sizes do not fit."""
+        LipoptError: the sizes do not fit, or the plant has no input of that name."""
     states = controller.input_size
     controls = controller.output_size
     if plant.input_size != states + controls:
@@ -32,14 +34,34 @@ def compose(plant: Network, controller: Network) -> Network:
             f" {controls} outputs: the plant reads the controller's inputs and then its outputs"
         )
     nodes = list(controller.nodes)
-    state = sp.eye_array(states + controls, states, format="csr")
-    control = sp.eye_array(states + controls, controls, k=-states, format="csr")
+    first = states if control is None else _first_entry(plant, control, controls)
+    entries = np.arange(states + controls)
+    is_control = (entries >= first) & (entries < first + controls)
+    every = sp.eye_array(states + controls, format="csr")
+    from_state = every[:, ~is_control]
+    from_control = every[:, is_control]
     last = len(nodes) - 1
-    nodes.append(Affine("loop", (0, last), (state, control), np.zeros(states + controls)))
+    nodes.append(Affine("loop", (0, last), (from_state, from_control), np.zeros(states + controls)))
     start = len(nodes) - 1  # takes the place of the plant's node 0
     for node in plant.nodes[1:]:
         nodes.append(_moved(node, start))
     return Network(tuple(nodes))
+
+
+def _first_entry(plant: Network, control: str, controls: int) -> int:
+    """Where the input of this name begins among the plant's inputs."""
+    inputs = {} if plant.source is None else plant.source.inputs
+    start = 0
+    for name, size in inputs.items():
+        if name == control:
+            if size != controls:
+                raise LipoptError(
+                    f"the plant's input '{name}' has {size} entries, the controller {controls} outputs"
+                )
+            return start
+        start += size
+    known = ", ".join(inputs) if inputs else "not known by name"
+    raise LipoptError(f"the plant has no input '{control}'; its inputs are {known}")
 
 
 def _moved(node: Node, start: int) -> Node:

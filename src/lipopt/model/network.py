@@ -97,6 +97,8 @@ class Source:
 
     files: Mapping[str, str]  # the names of the files, and their SHA-256
     part: str = ""  # in words, which part of the model, if not all of it
+    # If the model has several inputs: their names and sizes, in the order in which they are joined.
+    inputs: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, eq=False)

@@ -172,6 +172,15 @@ def slope_ranges(
     return ranges
 
 
+def unbounded_slopes(network: Network) -> str | None:
+    """Why a network has no constant over the whole space; None if it has one."""
+    try:
+        slope_ranges(network, None)
+    except LipoptError as error:
+        return str(error)
+    return None
+
+
 def output_matrix(
     network: Network, output: int | Literal["all"], margin: tuple[int, int] | None
 ) -> sp.csr_array:

@@ -20,8 +20,8 @@ def load(
     *,
     activation: str | None = None,
     biases: Sequence[Any] | None = None,
-    input_shape: Sequence[int] | None = None,
-    input: str | None = None,
+    input_shape: Sequence[int] | Sequence[Sequence[int]] | None = None,
+    input: str | Sequence[str] | None = None,
     output: str | None = None,
     fixed: Mapping[str, Any] | None = None,
     logits: bool = False,
@@ -39,9 +39,10 @@ def load(
         activation: what stands between the layers of plain weights; "relu" if it is not given.
         biases: one bias (or None) for each matrix of a list.
         input_shape: the shape of one input of a torch module, without the batch dimension. It may
-            be left out if the module starts with a Linear layer.
-        input: the name of the ONNX tensor to read the network from, if the model has several
-            inputs, or to cut the graph there.
+            be left out if the module starts with a Linear layer. For a module that takes several
+            tensors, a list of their shapes; they are joined in this order.
+        input: the name of the ONNX tensor to read the network from, or a list of them. Without it,
+            all inputs that are not fixed; several are joined in this order.
         output: the name of the ONNX tensor to read the network up to.
         fixed: values for the other inputs of an ONNX model, by name.
         logits: cut off the softmax, log-softmax or sigmoid that is the model's last layer.
@@ -81,8 +82,8 @@ def load(
     network = read(source, **options)
     if not isinstance(source, Path) or (network.source is not None and network.source.files):
         return network
-    part = "" if network.source is None else network.source.part
-    return replace(network, source=Source({source.name: file_hash(source)}, part))
+    files = {source.name: file_hash(source)}
+    return replace(network, source=replace(network.source or Source({}), files=files))
 
 
 def file_hash(path: Path) -> str:

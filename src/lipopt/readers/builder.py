@@ -58,6 +58,17 @@ class Builder:
         self.nodes.append(Input(own))
         return whole(0, shape)
 
+    def inputs(self, shapes: Sequence[Sequence[int]]) -> list[View]:
+        """Several inputs with these shapes, one after the other in the network's flat input."""
+        sizes = [prod(shape) for shape in shapes]
+        self.nodes.append(Input((sum(sizes),)))
+        views = []
+        start = 0
+        for shape, size in zip(shapes, sizes, strict=True):
+            views.append(View(0, np.arange(start, start + size).reshape(tuple(shape))))
+            start += size
+        return views
+
     def network(self, output: View) -> Network:
         """The network that ends in the given view, without the nodes that do not lead there."""
         last = self.materialize("output", output)

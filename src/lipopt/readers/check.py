@@ -84,7 +84,7 @@ REPORT = "please report this, with the model if you can (check=False reads it al
 def _compare(ours: Array, theirs: Array, forgiven: Array, what: str, size: float) -> int:
     """Compare one tensor at one point; the number of entries that could be compared."""
     finite = np.isfinite(theirs) & np.isfinite(ours) & np.isfinite(forgiven)
-    differences = np.abs(np.where(finite, ours - theirs, 0.0))
+    differences = np.abs(np.where(finite, ours, 0.0) - np.where(finite, theirs, 0.0))
     wrong = differences > np.where(finite, forgiven, np.inf)
     if wrong.any():
         place = np.unravel_index(np.argmax(wrong), wrong.shape)

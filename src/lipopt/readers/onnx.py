@@ -48,20 +48,28 @@ MOST_FOLDED = 2**28  # entries of a constant that is computed: 1 GB in single pr
 
 @dataclass(frozen=True)
 class Part:
-    """Which part of a model is read: from one tensor to another, other inputs being fixed.
+    """Which part of a model is read: from some tensors to another, other inputs being fixed.
 
-    With `logits`, without a softmax, log-softmax or sigmoid that is the last layer."""
+    Without `input`, from all inputs that are not fixed. With `logits`, without a softmax,
+    log-softmax or sigmoid that is the last layer."""
 
-    input: str | None = None
+    input: str | Sequence[str] | None = None
     output: str | None = None
     fixed: Mapping[str, Any] = field(default_factory=dict)
     logits: bool = False
+
+    @property
+    def inputs(self) -> list[str]:
+        """The names of the tensors that are chosen as inputs; none: it is not said."""
+        if self.input is None:
+            return []
+        return [self.input] if isinstance(self.input, str) else list(self.input)
 
 
 def read_onnx(
     path: Path,
     *,
-    input: str | None = None,
+    input: str | Sequence[str] | None = None,
     output: str | None = None,
     fixed: Mapping[str, Any] | None = None,
     logits: bool = False,
@@ -80,26 +88,21 @@ def read_onnx(
     if not model.graph.node:
         raise LipoptError(f"{path} is not a readable ONNX model: its graph is empty")
     part = Part(input, output, fixed or {}, logits)
-    network, words = read_model(model, part, check)
+    network = network_from_model(model, part, check)
     hashes = {path.name: sha256(content).hexdigest()}
     for name in beside:
         hashes[name] = sha256((path.parent / name).read_bytes()).hexdigest()
-    return replace(network, source=Source(hashes, words))
+    assert network.source is not None
+    return replace(network, source=replace(network.source, files=hashes))
 
 
 def network_from_model(
     model: onnx.ModelProto, part: Part | None = None, check: bool = True
 ) -> Network:
-    """The network of a model in memory."""
-    return read_model(model, part or Part(), check)[0]
-
-
-def read_model(model: onnx.ModelProto, part: Part, check: bool) -> tuple[Network, str]:
-    """The network of a part of a model, and in words which part that is."""
-    graph = _Graph(_without_functions(model), part)
+    """The network of a model in memory, or of a part of it."""
+    graph = _Graph(_without_functions(model), part or Part())
     builder = Builder()
-    values: dict[str, Value] = {"": None, **graph.constants}
-    values[graph.input] = builder.input(*graph.input_shape())
+    values: dict[str, Value] = {"": None, **graph.constants, **graph.make_inputs(builder)}
     walk = _Walk(builder, graph.opset)
     walk.run(graph.nodes, values)
     output = values.get(graph.output)
@@ -112,11 +115,12 @@ def read_model(model: onnx.ModelProto, part: Part, check: bool) -> tuple[Network
             if isinstance(value, View):
                 tensors[name] = value
         check_against(graph.original(list(tensors)), builder, tensors, graph.describe)
-    return builder.network(output), graph.words
+    source = Source({}, graph.words, graph.joined_sizes())
+    return replace(builder.network(output), source=source)
 
 
 class _Graph:
-    """The part of a model's graph that computes the output from the input, in order."""
+    """The part of a model's graph that computes the output from its starts, in order."""
 
     def __init__(self, model: onnx.ModelProto, part: Part) -> None:
         graph = model.graph
@@ -133,16 +137,18 @@ class _Graph:
         self.inputs = {name: v for name, v in declared.items() if name not in self.constants}
         for name, value in part.fixed.items():
             self.constants[name] = self._fixed(name, value)
-        self.input = self._start(part)
-        self.constants.pop(self.input, None)
+        self.starts = self._starts(part)
+        for name in self.starts:
+            self.constants.pop(name, None)
         self.nodes = self._ordered()
 
     def _goal(self, part: Part) -> tuple[str, str]:
         """The name of the output, and in words what was cut off."""
         names = [value.name for value in self.model.graph.output]
         words = [] if part.output is None else [f"output '{part.output}'"]
-        if part.input is not None:
-            words.insert(0, f"input '{part.input}'")
+        if part.inputs:
+            chosen = ", ".join(f"'{name}'" for name in part.inputs)
+            words.insert(0, f"input {chosen}" if len(part.inputs) == 1 else f"inputs {chosen}")
         words += [f"'{name}' fixed" for name in part.fixed]
         if part.output is None and len(names) != 1:
             raise LipoptError(
@@ -183,24 +189,22 @@ class _Graph:
             raise LipoptError(f"the value of input '{name}' has entries that are NaN or infinite")
         return np.broadcast_to(array.reshape(shape if array.size > 1 else [1] * len(shape)), shape)
 
-    def _start(self, part: Part) -> str:
-        """The name of the input."""
-        if part.input is not None:
-            if part.input not in self.inputs and part.input not in self.producers:
+    def _starts(self, part: Part) -> list[str]:
+        """The names of the inputs: those that are chosen, or all that matter and are not fixed."""
+        if len(set(part.inputs)) < len(part.inputs):
+            raise LipoptError(f"an input is chosen twice: {', '.join(part.inputs)}")
+        for name in part.inputs:
+            if name not in self.inputs and name not in self.producers:
                 raise LipoptError(
-                    f"the model has no tensor '{part.input}'; its inputs are {', '.join(self.inputs)}"
+                    f"the model has no tensor '{name}'; its inputs are {', '.join(self.inputs)}"
                 )
-            return part.input
+        if part.inputs:
+            return part.inputs
         needed = set(self._needed_names())
         free = [n for n in self.inputs if n in needed and n not in self.constants]
         if not free:
             raise LipoptError(f"the output '{self.output}' does not depend on the input")
-        if len(free) > 1:
-            raise LipoptError(
-                f"the model has {len(free)} inputs: {', '.join(free)}; choose one with input=NAME"
-                " (--input NAME) and fix the others with fixed={NAME: value} (--fix NAME=VALUE)"
-            )
-        return free[0]
+        return free
 
     def _needed_names(self) -> Iterator[str]:
         """The names of the tensors that the output depends on."""
@@ -217,7 +221,7 @@ class _Graph:
     def _ordered(self) -> list[onnx.NodeProto]:
         """The nodes that the output depends on, each after those it reads, whatever their order."""
         order: list[onnx.NodeProto] = []
-        known = {"", self.input, *self.constants}
+        known = {"", *self.starts, *self.constants}
         entered: set[str] = set()
         waiting = [self.output]
         while waiting:
@@ -248,37 +252,49 @@ class _Graph:
             )
         return LipoptError(f"the tensor '{name}' is read, but no node, input or constant has it")
 
-    def input_shape(self) -> tuple[list[int], bool]:
-        """The shape of the input, and whether its first entry is a batch dimension.
+    def make_inputs(self, builder: Builder) -> dict[str, View]:
+        """The views of the inputs, by name. Several are joined in one flat input."""
+        shapes = [self._input_shape(name) for name in self.starts]
+        if len(shapes) == 1:
+            return {self.starts[0]: builder.input(*shapes[0])}
+        views = builder.inputs([shape for shape, _ in shapes])
+        return dict(zip(self.starts, views, strict=True))
+
+    def joined_sizes(self) -> dict[str, int]:
+        """The names and sizes of several inputs; of one, nothing."""
+        if len(self.starts) == 1:
+            return {}
+        return {name: prod(self._input_shape(name)[0]) for name in self.starts}
+
+    def _input_shape(self, start: str) -> tuple[list[int], bool]:
+        """The shape of an input, and whether its first entry is a batch dimension.
 
         A first entry that is 1 or symbolic is; a larger one is a part of the input."""
-        kind = self._input_info().type.tensor_type
+        kind = self._input_info(start).type.tensor_type
         if not kind.HasField("shape"):
-            raise LipoptError(f"input '{self.input}' has no shape; export the model with one")
+            raise LipoptError(f"input '{start}' has no shape; export the model with one")
         if kind.elem_type not in (TensorProto.FLOAT, TensorProto.DOUBLE, TensorProto.FLOAT16):
             name = TensorProto.DataType.Name(kind.elem_type).lower()
-            raise LipoptError(f"input '{self.input}' holds {name}, not floating-point numbers")
+            raise LipoptError(f"input '{start}' holds {name}, not floating-point numbers")
         shape = [d.dim_value if d.HasField("dim_value") else 0 for d in kind.shape.dim]
         batch = len(shape) > 1 and shape[0] <= 1
         if batch:
             shape[0] = 1
         if not shape or any(n <= 0 for n in shape):
             raise LipoptError(
-                f"input '{self.input}' has shape {shape} with unknown sizes; export the model with fixed ones"
+                f"input '{start}' has shape {shape} with unknown sizes; export the model with fixed ones"
             )
         return shape, batch
 
-    def _input_info(self) -> Any:
-        """The declaration of the input: type and shape."""
-        if self.input in self.inputs:
-            return self.inputs[self.input]
+    def _input_info(self, start: str) -> Any:
+        """The declaration of an input: type and shape."""
+        if start in self.inputs:
+            return self.inputs[start]
         inferred = onnx.shape_inference.infer_shapes(self.model)
         for value in inferred.graph.value_info:
-            if value.name == self.input:
+            if value.name == start:
                 return value
-        raise LipoptError(
-            f"the shape of the tensor '{self.input}' is not known; choose another input"
-        )
+        raise LipoptError(f"the shape of the tensor '{start}' is not known; choose another input")
 
     def describe(self, name: str) -> str:
         """What is wrong if a tensor has other values."""
@@ -286,22 +302,36 @@ class _Graph:
 
     def original(self, names: Sequence[str]) -> Original:
         """The model itself: a flat input -> the named tensors."""
-        shape, _ = self.input_shape()
-        kind = helper.tensor_dtype_to_np_dtype(self._input_info().type.tensor_type.elem_type)
+        kinds = {}
+        shapes = {}
+        for name in self.starts:
+            element = self._input_info(name).type.tensor_type.elem_type
+            kinds[name] = helper.tensor_dtype_to_np_dtype(element)
+            shapes[name] = self._input_shape(name)[0]
         read = {name for node in self.nodes for name in _reads(node)}
         constants = []
         for name, array in self.constants.items():
             if name in read:
                 constants.append(numpy_helper.from_array(np.array(array, order="C"), name))
-        element = helper.np_dtype_to_tensor_dtype(kind)
-        start = helper.make_tensor_value_info(self.input, element, shape)
+        starts = []
+        for name in self.starts:
+            element = helper.np_dtype_to_tensor_dtype(kinds[name])
+            starts.append(helper.make_tensor_value_info(name, element, shapes[name]))
         ends = [onnx.ValueInfoProto(name=name) for name in names]
-        graph = helper.make_graph(self.nodes, "part", [start], ends, constants)
+        graph = helper.make_graph(self.nodes, "part", starts, ends, constants)
         opsets = self.model.opset_import
         evaluate = evaluator(
             helper.make_model(graph, opset_imports=opsets, ir_version=self.model.ir_version)
         )
-        return lambda point: evaluate({self.input: point.reshape(shape).astype(kind)})
+        cuts = np.cumsum([prod(shapes[name]) for name in self.starts])[:-1]
+
+        def run(point: Array) -> Mapping[str, Array]:
+            feeds = {}
+            for name, part in zip(self.starts, np.split(point, cuts), strict=True):
+                feeds[name] = part.reshape(shapes[name]).astype(kinds[name])
+            return evaluate(feeds)
+
+        return run
 
 
 class _Walk:

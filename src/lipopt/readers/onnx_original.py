@@ -9,6 +9,7 @@ import numpy as np
 import onnx
 from onnx.reference import ReferenceEvaluator
 from onnx.reference.op_run import OpRun
+from scipy.special import erf
 
 from ..errors import LipoptError
 from ..numerics.arrays import Array
@@ -55,8 +56,17 @@ def _runtime(model: onnx.ModelProto) -> Run | None:
 
 
 def _reference(model: onnx.ModelProto) -> Run:
-    reference = ReferenceEvaluator(model, new_ops=[BatchNormalization])
+    reference = ReferenceEvaluator(model, new_ops=[BatchNormalization, Erf])
     return lambda feeds: reference.run(None, feeds)
+
+
+class Erf(OpRun):  # type: ignore[misc]
+    """In the precision of its input; the reference implementation rounds to single precision."""
+
+    op_domain = ""
+
+    def _run(self, x: Array) -> tuple[Array]:
+        return (np.asarray(erf(x), dtype=x.dtype),)
 
 
 class BatchNormalization(OpRun):  # type: ignore[misc]

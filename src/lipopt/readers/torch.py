@@ -15,7 +15,7 @@ from contextlib import contextmanager, redirect_stderr
 from dataclasses import dataclass, replace
 from io import StringIO
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -40,17 +40,19 @@ from .torch_operators import HANDLERS, IGNORED, REFUSED, TAILS
 
 OUTPUT = "output"  # the name under which the module's own result is compared
 
+Shapes: TypeAlias = Sequence[int] | Sequence[Sequence[int]]  # of one input, or of several
+
 
 def read_torch(
     module: Any,
     *,
-    input_shape: Sequence[int] | None = None,
+    input_shape: Shapes | None = None,
     logits: bool = False,
     check: bool = True,
 ) -> Network:
     """The network of a module in evaluation mode, or of an exported program."""
     if isinstance(module, ExportedProgram):
-        input_shape = _program_shape(module) if input_shape is None else input_shape
+        input_shape = _program_shapes(module) if input_shape is None else input_shape
         module = module.module()
     return read_module(module, input_shape=input_shape, logits=logits, check=check).network
 
@@ -58,7 +60,7 @@ def read_torch(
 def read_module(
     module: Any,
     *,
-    input_shape: Sequence[int] | None = None,
+    input_shape: Shapes | None = None,
     logits: bool = False,
     check: bool = True,
 ) -> Reading:
@@ -69,28 +71,28 @@ def read_module(
     if isinstance(module, torch.jit.ScriptModule):
         raise LipoptError("a scripted module cannot be read; pass the module it was made from")
     _refuse_meta_tensors(module)
-    shape = _first_linear(module) if input_shape is None else _checked_shape(input_shape)
+    shapes = [_first_linear(module)] if input_shape is None else _checked_shapes(input_shape)
     kind, device = _input_kind(module)
-    example = torch.zeros((1, *shape), dtype=kind, device=device)
+    examples = [torch.zeros((1, *shape), dtype=kind, device=device) for shape in shapes]
     with _in_evaluation(module), torch.no_grad():
-        program = _exported(module, example)
+        program = _exported(module, examples)
         walk = Walk(program)
-        output = walk.run(shape, logits)
+        output = walk.run(shapes, logits)
         if check:
-            original = _original(module, program, example, walk, logits)
+            original = _original(module, program, examples, walk, logits)
             tensors = {**walk.tensors, OUTPUT: output}
             check_against(original, walk.builder, tensors, walk.describe, _precision(module, kind))
     network = walk.builder.network(output)
-    if logits:
-        cut = Source({}, "without the softmax or sigmoid at its end")
-        network = replace(network, source=cut)
+    words = "without the softmax or sigmoid at its end" if logits else ""
+    if words or len(shapes) > 1:
+        network = replace(network, source=Source({}, words, walk.joined_sizes()))
     return Reading(module, program, walk, network, device)
 
 
 def read_exported_file(
     path: Path,
     *,
-    input_shape: Sequence[int] | None = None,
+    input_shape: Shapes | None = None,
     logits: bool = False,
     check: bool = True,
 ) -> Network:
@@ -155,7 +157,14 @@ def _precision(module: nn.Module, kind: Any) -> float:
     return max(float(torch.finfo(k).eps) / 2 for k in {kind, *kinds})
 
 
-def _checked_shape(shape: Sequence[int]) -> tuple[int, ...]:
+def _checked_shapes(shapes: Shapes) -> list[tuple[int, ...]]:
+    """The shapes of all inputs."""
+    if isinstance(shapes, Sequence) and shapes and isinstance(shapes[0], Sequence):
+        return [_checked_shape(shape) for shape in shapes]
+    return [_checked_shape(shapes)]
+
+
+def _checked_shape(shape: Any) -> tuple[int, ...]:
     try:
         sizes = tuple(int(n) for n in shape)
     except (TypeError, ValueError) as error:
@@ -179,15 +188,17 @@ def _first_linear(module: nn.Module) -> tuple[int, ...]:
     )
 
 
-def _program_shape(program: Any) -> tuple[int, ...]:
-    """The shape of one input of an exported program, without the batch dimension."""
+def _program_shapes(program: Any) -> list[tuple[int, ...]]:
+    """The shapes of the inputs of an exported program, without the batch dimension."""
     names = program.graph_signature.user_inputs
     nodes = [n for n in program.graph.nodes if n.op == "placeholder" and n.name in names]
-    if len(nodes) != 1:
-        raise LipoptError(
-            f"the program takes {len(nodes)} inputs; export one that takes one tensor"
-        )
-    batch, *shape = nodes[0].meta["val"].shape
+    if not all(isinstance(node.meta["val"], torch.Tensor) for node in nodes):
+        raise LipoptError("the program takes other things than tensors; export one that does not")
+    return [_program_shape(node) for node in nodes]
+
+
+def _program_shape(node: Any) -> tuple[int, ...]:
+    batch, *shape = node.meta["val"].shape
     if not isinstance(batch, torch.SymInt) and batch != 1:
         raise LipoptError(
             f"the program was exported for batches of {batch}; export it with a batch of 1, or with a dynamic one"
@@ -228,20 +239,20 @@ def _quiet() -> Iterator[None]:
         logging.disable(before)
 
 
-def _exported(module: nn.Module, example: Any) -> Any:
+def _exported(module: nn.Module, examples: Sequence[Any]) -> Any:
     """The functional graph of a module; what our table knows is not decomposed further."""
     try:
         with _quiet():
-            program = torch.export.export(module, (example,), strict=False)
+            program = torch.export.export(module, tuple(examples), strict=False)
             _rewrite_soft_shrink(program.graph)
             decompositions = torch.export.default_decompositions()
             for operator in _operators():
                 decompositions.pop(operator, None)
             return program.run_decompositions(decompositions)
     except Exception as error:  # exporting runs the user's own code
-        shape = tuple(example.shape)
+        shapes = " and ".join(str(tuple(example.shape)) for example in examples)
         raise LipoptError(
-            f"torch.export cannot trace this module for an input of shape {shape}: {_reason(error)}"
+            f"torch.export cannot trace this module for an input of shape {shapes}: {_reason(error)}"
         ) from error
 
 
@@ -288,8 +299,9 @@ class Walk:
         # For every operator: which nodes of the builder were made for it.
         self.made: dict[Any, range] = {}
         self.goal: Any = None  # the operator that computes the output
+        self.inputs: dict[str, View] = {}  # by name
 
-    def run(self, shape: Sequence[int], logits: bool) -> View:
+    def run(self, shapes: Sequence[Sequence[int]], logits: bool) -> View:
         """The view of the output."""
         signature = self.program.graph_signature
         if signature.buffers_to_mutate:
@@ -298,13 +310,17 @@ class Walk:
         constants = constants_of(self.program)
         goal = self._goal(logits)
         self.goal = goal
-        inputs = 0
+        names = signature.user_inputs
+        if len(names) != len(shapes):
+            raise LipoptError(
+                f"the module takes {len(names)} tensors, and {len(shapes)} shapes are given"
+            )
+        self.inputs = dict(zip(names, self._make_inputs(shapes), strict=True))
         for node in self.program.graph.nodes:
             if node.op == "placeholder" and node.name in constants:
                 self.values[node] = constants[node.name]
             elif node.op == "placeholder":
-                inputs += 1
-                self.values[node] = self.builder.input((1, *shape))
+                self.values[node] = self.inputs[node.name]
             elif node.op == "call_function":
                 before = len(self.builder.nodes)
                 self.values[node] = self._call(node)
@@ -315,12 +331,22 @@ class Walk:
                 self.tensors[node.name] = self.values[node]
             if node is goal:
                 break
-        if inputs != 1:
-            raise LipoptError("the module must take one tensor; wrap it in a module that does")
         output = self.values[goal]
         if not isinstance(output, View):
             raise LipoptError("the module's output does not depend on its input")
         return output
+
+    def _make_inputs(self, shapes: Sequence[Sequence[int]]) -> list[View]:
+        """The views of the inputs. Several are joined in one flat input."""
+        if len(shapes) == 1:
+            return [self.builder.input((1, *shapes[0]))]
+        return self.builder.inputs([(1, *shape) for shape in shapes])
+
+    def joined_sizes(self) -> dict[str, int]:
+        """The names and sizes of several inputs; of one, nothing."""
+        if len(self.inputs) == 1:
+            return {}
+        return {name: view.size for name, view in self.inputs.items()}
 
     def _goal(self, logits: bool) -> Any:
         """The operator that computes the output, before a softmax if the logits are asked for."""
@@ -443,17 +469,23 @@ def _plain(values: Any) -> Any:
     return as_array(values)
 
 
-def _original(module: nn.Module, program: Any, example: Any, walk: Walk, logits: bool) -> Original:
+def _original(
+    module: nn.Module, program: Any, examples: Sequence[Any], walk: Walk, logits: bool
+) -> Original:
     """The module itself: a flat input -> every tensor of its graph, and its own result."""
     recorder = _Recorder(program.graph_module, walk.tensors)
     constants = constants_of(program)
     placeholders = [n.name for n in program.graph.nodes if n.op == "placeholder"]
+    cuts = np.cumsum([example.numel() for example in examples])[:-1]
 
     def run(point: Array) -> dict[str, Array]:
-        x = torch.from_numpy(point.copy()).to(example).reshape(example.shape)
-        found = recorder.record([constants.get(name, x) for name in placeholders])
+        inputs = []
+        for part, example in zip(np.split(point, cuts), examples, strict=True):
+            inputs.append(torch.from_numpy(part.copy()).to(example).reshape(example.shape))
+        given = {**constants, **dict(zip(walk.inputs, inputs, strict=True))}
+        found = recorder.record([given[name] for name in placeholders])
         if not logits:
-            (result,) = tree_leaves(module(x.clone()))
+            (result,) = tree_leaves(module(*(x.clone() for x in inputs)))
             found[OUTPUT] = np.asarray(as_array(result))
         return found
 

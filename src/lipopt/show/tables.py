@@ -269,7 +269,20 @@ def source_lines(network: Network) -> list[str]:
     ]
     if network.source.part:
         lines.append(f"a part of it: {printable(network.source.part)}")
-    return lines
+    return lines + input_lines(network)
+
+
+def input_lines(network: Network) -> list[str]:
+    """If several inputs of the model are joined, which entries are which."""
+    if network.source is None or not network.source.inputs:
+        return []
+    words = []
+    start = 0
+    for name, size in network.source.inputs.items():
+        last = start + size - 1
+        words.append(f"{printable(name)} is " + (f"{start} to {last}" if size > 1 else f"{start}"))
+        start += size
+    return [f"inputs: {', '.join(words)}"]
 
 
 def presolve_line(raw: DerivativeProblem, solved: DerivativeProblem) -> str:
