@@ -69,6 +69,23 @@ MODULES: dict[str, tuple[nn.Module | Callable[[torch.Tensor], torch.Tensor], tup
         lambda x: F.scaled_dot_product_attention(heads(x), heads(x), heads(x), is_causal=True),
         (3, 8),
     ),
+    "attention with shared keys": (
+        lambda x: F.scaled_dot_product_attention(
+            heads(x), heads(x)[:, :1], heads(x)[:, 1:], enable_gqa=True
+        ),
+        (3, 8),
+    ),
+    "attention with one key": (
+        lambda x: F.scaled_dot_product_attention(heads(x), heads(x)[:, :, :1], heads(x)[:, :, :1]),
+        (2, 8),
+    ),
+    "masked softmax": (
+        lambda x: torch.softmax(
+            x.masked_fill(torch.ones(3, 3, dtype=torch.bool).triu(1), -torch.inf), -1
+        ),
+        (3, 3),
+    ),
+    "softmax of one entry": (lambda x: torch.softmax(x, 1) + torch.sin(x), (1, 3)),
     "gated unit": (nn.GLU(), (6,)),
     "transformer": (nn.TransformerEncoderLayer(4, 2, 8, batch_first=True), (3, 4)),
 }
@@ -141,7 +158,89 @@ OPERATORS: dict[str, tuple[list[NodeProto], tuple[int, ...], dict[str, Any], int
         {"s": np.arange(4, dtype=np.float32), "b": np.arange(4, dtype=np.float32)},
         21,
     ),
+    "RMSNormalization": (
+        [node("RMSNormalization", "s", epsilon=1e-3)],
+        (1, 2, 3),
+        {"s": np.array([1, 2, 3], np.float32)},
+        23,
+    ),
+    "Attention": (
+        [node("Attention", "x", "x", "m", scale=0.3)],
+        (1, 2, 3, 4),
+        {"m": np.array([[1, 0, 1], [1, 1, 0], [0, 1, 1]], bool)},
+        23,
+    ),
+    "Attention of joined heads that share keys": (
+        [
+            helper.make_node("Split", ["x", "n"], ["q", "k", "v"], axis=2),
+            helper.make_node(
+                "Attention", ["q", "k", "v"], ["y"], q_num_heads=2, kv_num_heads=1, is_causal=1
+            ),
+        ],
+        (1, 3, 16),
+        {"n": np.array([8, 4, 4])},
+        23,
+    ),
+    "Softmax under the mask that torch.onnx writes": (
+        [
+            helper.make_node("Add", ["x", "m"], ["z"]),
+            helper.make_node("Softmax", ["z"], ["y"]),
+        ],
+        (1, 3, 3),
+        {"m": np.where(np.tri(3, dtype=bool), 0, np.finfo(np.float32).min).astype(np.float32)},
+        18,
+    ),
+    "Softmax under an infinite mask": (
+        [
+            helper.make_node("Where", ["m", "x", "c"], ["z"]),
+            helper.make_node("Softmax", ["z"], ["y"], axis=1),
+        ],
+        (1, 3, 3),
+        {"m": np.tri(3, dtype=bool), "c": np.float32(-np.inf)},
+        18,
+    ),
+    "Softmax of a single entry": (
+        [
+            helper.make_node("Softmax", ["x"], ["z"], axis=1),
+            helper.make_node("Sin", ["x"], ["s"]),
+            helper.make_node("Add", ["s", "z"], ["y"]),
+        ],
+        (1, 1, 3),
+        {},
+        18,
+    ),
 }
+
+REFUSED: dict[str, tuple[list[NodeProto], dict[str, Any], str]] = {
+    "a mask that depends on the input": (
+        [node("Attention", "x", "x", "x")],
+        {},
+        "mask depends on the input.*make it constant",
+    ),
+    "a cap on the scores": ([node("Attention", "x", "x", softcap=2.0)], {}, "softcap"),
+    "a cache": (
+        [node("Attention", "x", "x", "", "k", "k")],
+        {"k": np.zeros((1, 2, 1, 3), np.float32)},
+        "past_key is not supported; export the model without a cache",
+    ),
+    "a mask that hides all": (
+        [node("Attention", "x", "x", "m")],
+        {"m": np.zeros((3, 3), bool)},
+        "a row of its mask hides all entries",
+    ),
+    "a fused operator": (
+        [node("MultiHeadAttention", domain="com.microsoft", num_heads=1)],
+        {},
+        "of the domain 'com.microsoft'.*without fused operators",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_attention_that_is_refused(name: str) -> None:
+    nodes, constants, message = REFUSED[name]
+    with pytest.raises(lipopt.LipoptError, match=message):
+        network_from_model(model(nodes, (1, 2, 3, 3), constants, 23))
 
 
 def test_erf_in_double_precision() -> None:

@@ -25,6 +25,10 @@ TYPICAL_NEIGHBORS = 16
 TYPICAL_STEP = 0.1
 TYPICAL_SEED = 20261
 
+# What is added to the arguments of a softmax that it does not see: minus infinity, or the least
+# number of a type, below which e^x is zero in every type.
+HIDDEN_BELOW = -1e30
+
 INTERPOLATED = 16.0  # rounding errors of the weights that resizing computes, cubic ones above all
 
 Reduction = Literal["sum", "mean", "max", "min"]
@@ -156,6 +160,24 @@ class Builder:
                 weights = weights + abs(matrix).sum(axis=1)
             values = np.where(weights == 0, node.bias, np.nan)
         return np.where(x.index == ZERO, 0.0, values[x.index])
+
+    def without_mask(self, name: str, x: View) -> tuple[View, Array]:
+        """x with zeros in place of what a mask hides from a softmax, and which entries are seen."""
+        node = self.nodes[x.node]
+        is_hidden = self.hides(x)
+        if not isinstance(node, Affine) or not is_hidden.any():
+            return x, ~is_hidden
+        terms = list(zip(node.sources, node.matrices, strict=True))
+        bias = np.where(node.bias <= HIDDEN_BELOW, 0.0, node.bias)
+        return View(self._affine(f"{name}.seen", terms, bias), x.index), ~is_hidden
+
+    def hides(self, x: View) -> Array:
+        """Which entries of a tensor are those that a mask was added to."""
+        node = self.nodes[x.node]
+        is_hidden = np.zeros(node.size, dtype=bool)
+        if isinstance(node, Affine):
+            is_hidden = node.bias <= HIDDEN_BELOW
+        return (x.index >= 0) & is_hidden[x.index]
 
     # ---- linear maps
 

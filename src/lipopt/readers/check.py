@@ -68,7 +68,7 @@ def check_against(
             ours = _entries(values[view.node][:, k], view)
             forgiven = _entries(errors[view.node][:, k], view)
             compared += _compare(ours, expected, forgiven, describe(name), SIZES[k])
-            if not np.isfinite(expected).all():
+            if not (np.isfinite(expected) | builder.hides(view)).all():
                 # What follows may be finite again, and is another function than over the reals.
                 overflowed.add(k)
         if compared == 0 and name in theirs[0]:

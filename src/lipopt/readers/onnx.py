@@ -370,7 +370,13 @@ class _Walk:
             return self._folded(node, values, label)
         if node.op_type in REFUSED:
             raise LipoptError(f"{label} is not supported: {REFUSED[node.op_type]}")
-        if node.op_type not in HANDLERS or node.domain not in DOMAINS:
+        if node.domain not in DOMAINS:
+            raise LipoptError(
+                f"{label} is not supported: it is of the domain '{node.domain}', whose operators are"
+                " not ONNX's own; export the model without fused operators, as it was before"
+                " onnxruntime optimized it"
+            )
+        if node.op_type not in HANDLERS:
             raise LipoptError(
                 f"{label} is not supported; rewrite the model without it, or cut the graph before it"
                 f" (output=NAME). Supported: {', '.join(sorted(HANDLERS))}"

@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 import numpy as np
 
@@ -238,13 +239,20 @@ def log_odds(builder: Builder, name: str, x: View) -> View:
     return builder.add(f"{name}.odds", [x, outside], [1.0, -1.0])
 
 
-def softmax(builder: Builder, name: str, x: View, axis: int, is_log: bool = False) -> View:
-    """The softmax along an axis, or its logarithm.
+def softmax(builder: Builder, name: str, x: View, axis: int, is_log: bool = False) -> View | Array:
+    """The softmax along an axis, or its logarithm; that of a single entry is a constant.
 
-    It is the sigmoid of the log-odds, so that what is known of it stays in [0, 1]."""
+    It is the sigmoid of the log-odds, so that what is known of it stays in [0, 1]. Entries that a
+    mask hides are 0."""
     last = x.moved(lambda i: np.moveaxis(i, axis, -1))
     if last.shape[-1] == 1:
-        raise LipoptError("a softmax of a single entry is constant")
+        return np.zeros(x.shape) if is_log else np.ones(x.shape)
+    last, is_seen = builder.without_mask(name, last)
+    if not is_seen.all():
+        if is_log:
+            raise LipoptError("the logarithm of what its mask hides is infinite")
+        weights = _masked_softmax(builder, name, last, is_seen)
+        return weights.moved(lambda i: np.moveaxis(i, -1, axis))
     odds = log_odds(builder, name, last)
     act = builder.log_sigmoid if is_log else partial(builder.activation, kind="sigmoid")
     result = act(name, odds)
@@ -301,18 +309,44 @@ def attention(
     mask: Array | None = None,
     scale: float | None = None,
 ) -> View:
-    """softmax(scale query @ key^T + mask) @ value; masked entries are -infinity."""
+    """softmax(scale query @ key^T + mask) @ value; masked entries are -infinity.
+
+    Keys and values may have fewer heads (axis -3): each is for as many heads of the query."""
+    key = _for_all_heads(key, query)
+    value = _for_all_heads(value, query)
     turned = key.moved(lambda i: np.swapaxes(i, -1, -2))
     scores = matmul(builder, f"{name}.scores", query, turned)
     factor = 1 / np.sqrt(query.shape[-1]) if scale is None else scale
     shift = np.broadcast_to(0.0 if mask is None else mask, scores.shape)
-    is_seen = ~np.isneginf(shift)
-    scaled = builder.scale_shift(f"{name}.scaled", scores, factor, np.where(is_seen, shift, 0.0))
-    if is_seen.all():
-        weights = softmax(builder, f"{name}.softmax", scaled, -1)
-    else:
-        weights = _masked_softmax(builder, f"{name}.softmax", scaled, is_seen)
-    return matmul(builder, name, weights, value)
+    scaled = builder.scale_shift(f"{name}.scaled", scores, factor, shift)
+    weights = softmax(builder, f"{name}.softmax", scaled, -1)
+    if isinstance(weights, View):
+        return matmul(builder, name, weights, value)
+    return builder.left_matmul(name, weights, value)
+
+
+def attention_mask(mask: Any, is_causal: bool, queries: int, keys: int) -> Array | None:
+    """What is added to the scores of attention: a mask, of numbers or of what is seen, and
+    minus infinity for keys after the query."""
+    if isinstance(mask, View):
+        raise LipoptError("its mask depends on the input, which is not supported: make it constant")
+    shift = None if mask is None else np.asarray(mask)
+    if shift is not None and shift.dtype == bool:
+        shift = np.where(shift, 0.0, -np.inf)
+    if not is_causal:
+        return shift
+    causal = np.where(np.tri(queries, keys, dtype=bool), 0.0, -np.inf)
+    return causal if shift is None else shift + causal
+
+
+def _for_all_heads(x: View, query: View) -> View:
+    """Keys or values, with each head as often as there are heads of the query for it."""
+    if len(x.shape) < 3 or x.shape[-3] == query.shape[-3]:
+        return x
+    times = query.shape[-3] // x.shape[-3]
+    if times * x.shape[-3] != query.shape[-3]:
+        raise LipoptError(f"{query.shape[-3]} heads cannot share {x.shape[-3]} heads of keys")
+    return x.moved(lambda i: np.repeat(i, times, axis=-3))
 
 
 def _masked_softmax(builder: Builder, name: str, x: View, is_seen: Array) -> View:
@@ -330,6 +364,7 @@ def _masked_softmax(builder: Builder, name: str, x: View, is_seen: Array) -> Vie
             options.append(np.ones(()))
             continue
         seen = softmax(builder, f"{name}.{len(options)}", View(x.node, entries[place]), -1)
+        assert isinstance(seen, View)
         index = np.full(rows.shape, ZERO)
         index[place] = seen.index
         options.append(View(seen.node, index))

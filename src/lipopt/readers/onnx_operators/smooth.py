@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from ...errors import LipoptError
+from ...numerics.arrays import Array
 from .. import gates, smooth
 from ..views import View
 from .activations import activation
@@ -31,7 +33,7 @@ def _pow(step: Step) -> View:
 
 
 @handles("Softmax", "LogSoftmax")
-def _softmax(step: Step) -> View:
+def _softmax(step: Step) -> View | Array:
     x = step.view()
     is_log = step.operator == "LogSoftmax"
     axis = step.attribute("axis", -1 if step.opset >= 13 else 1) % len(x.shape)
@@ -40,7 +42,9 @@ def _softmax(step: Step) -> View:
     # Before opset 13 all axes from this one on are one.
     flat = x.moved(lambda i: i.reshape(*x.shape[:axis], -1))
     result = smooth.softmax(step.builder, step.name, flat, -1, is_log)
-    return result.moved(lambda i: i.reshape(x.shape))
+    if isinstance(result, View):
+        return result.moved(lambda i: i.reshape(x.shape))
+    return result.reshape(x.shape)
 
 
 @handles("ReduceSumSquare", "ReduceL2", "ReduceLogSumExp", "ReduceLogSum")
@@ -87,3 +91,44 @@ def _group_normalization(step: Step) -> View:
         scale = np.repeat(scale, channels // groups)
         shift = np.repeat(shift, channels // groups)
     return smooth.by_channel(step.builder, f"{step.name}.scale", normal, scale, shift)
+
+
+# Inputs of Attention after queries, keys, values and the mask.
+CACHES = ("past_key", "past_value", "nonpad_kv_seqlen")
+
+
+@handles("Attention")
+def _attention(step: Step) -> View:
+    """Attention of opset 23 and later: (batch, heads, tokens, width), or heads joined with width."""
+    for name, value in zip(CACHES, step.inputs[4:], strict=False):
+        if value is not None:
+            raise LipoptError(
+                f"its input {name} is not supported; export the model without a cache"
+            )
+    for name, default in (("softcap", 0.0), ("left_window_size", -1), ("right_window_size", -1)):
+        if step.attribute(name, default) != default:
+            raise LipoptError(
+                f"its attribute {name} is not supported; write it with a mask, or Tanh"
+            )
+    query = _with_heads(step, 0, "q_num_heads")
+    key = _with_heads(step, 1, "kv_num_heads")
+    value = _with_heads(step, 2, "kv_num_heads")
+    given = step.inputs[3] if len(step.inputs) > 3 else None
+    is_causal = bool(step.attribute("is_causal", 0))
+    mask = smooth.attention_mask(given, is_causal, query.shape[-2], key.shape[-2])
+    scale = step.number("scale", 0.0) or None
+    result = smooth.attention(step.builder, step.name, query, key, value, mask, scale)
+    if len(step.view(0).shape) == 4:
+        return result
+    batch, _, tokens, _ = result.shape
+    return result.moved(lambda i: np.swapaxes(i, 1, 2).reshape(batch, tokens, -1))
+
+
+def _with_heads(step: Step, k: int, attribute: str) -> View:
+    """Input k as (batch, heads, tokens, width)."""
+    x = step.view(k)
+    if len(x.shape) == 4:
+        return x
+    batch, tokens, _ = x.shape
+    heads = step.attribute(attribute, 1)
+    return x.moved(lambda i: np.swapaxes(i.reshape(batch, tokens, heads, -1), 1, 2))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import torch
 
 from ...errors import LipoptError
 from ...numerics.arrays import Array
@@ -47,13 +48,18 @@ def _rsqrt(b: Builder, name: str, x: View) -> View:
 
 
 @handles("softmax.int", "_softmax.default")
-def _softmax(b: Builder, name: str, x: View, dim: int, dtype: Any = None) -> View:
-    return smooth.softmax(b, name, x, dim)
+def _softmax(b: Builder, name: str, x: View, dim: int, dtype: Any = None) -> Any:
+    return _tensor(smooth.softmax(b, name, x, dim))
 
 
 @handles("log_softmax.int", "_log_softmax.default")
-def _log_softmax(b: Builder, name: str, x: View, dim: int, dtype: Any = None) -> View:
-    return smooth.softmax(b, name, x, dim, is_log=True)
+def _log_softmax(b: Builder, name: str, x: View, dim: int, dtype: Any = None) -> Any:
+    return _tensor(smooth.softmax(b, name, x, dim, is_log=True))
+
+
+def _tensor(result: View | Array) -> Any:
+    """Constants as tensors: a softmax of a single entry is one."""
+    return result if isinstance(result, View) else torch.from_numpy(result)
 
 
 @handles("logsumexp.default")
@@ -122,13 +128,5 @@ def _attention(
 ) -> View:
     if dropout:
         raise LipoptError("it is random; use it in evaluation mode")
-    if enable_gqa:
-        raise LipoptError("grouped queries are not supported; repeat keys and values instead")
-    if isinstance(mask, View):
-        raise LipoptError("its mask depends on the input, which is not supported")
-    shift = None if mask is None else np.asarray(mask)
-    if is_causal:
-        shift = np.tri(query.shape[-2], key.shape[-2], dtype=bool)
-    if shift is not None and shift.dtype == bool:
-        shift = np.where(shift, 0.0, -np.inf)
+    shift = smooth.attention_mask(mask, is_causal, query.shape[-2], key.shape[-2])
     return smooth.attention(b, name, query, key, value, shift, scale)
