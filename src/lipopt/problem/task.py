@@ -61,6 +61,10 @@ class Budget:
         end = time.monotonic() + seconds
         return replace(self, deadline=end if self.deadline is None else min(self.deadline, end))
 
+    def with_grace(self, seconds: float) -> Budget:
+        """The same budget with so many seconds more, if time is limited at all."""
+        return self if self.deadline is None else replace(self, deadline=self.deadline + seconds)
+
     def share(self, part: float) -> Budget:
         """The same budget with a part of the time that is left, if time is limited at all."""
         return self if self.deadline is None else self.at_most(self.seconds_left * part)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import scipy.linalg
@@ -39,6 +39,7 @@ class Backend:
 
     Functions of several matrices take an array with the matrices along its first axis."""
 
+    library: Literal["numpy", "torch"]
     device: str
     array: Callable[[Any], Any]  # an array of the backend from a NumPy array
     numpy: Callable[[Any], Array]  # a NumPy array from an array of the backend
@@ -120,6 +121,7 @@ def _numpy_backend() -> Backend:
         return _join(solutions)
 
     return Backend(
+        library="numpy",
         device="cpu",
         array=array,
         numpy=np.asarray,
@@ -186,6 +188,7 @@ def _torch_backend(device: str) -> Backend:
         return torch.linalg.solve_triangular(roots, right, upper=False)
 
     return Backend(
+        library="torch",
         device=device,
         array=array,
         numpy=numpy,

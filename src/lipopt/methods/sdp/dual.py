@@ -110,6 +110,11 @@ class Dual:
         return self.form.count
 
     @property
+    def order(self) -> int:
+        """The order of S."""
+        return sum(self.layout.sizes)
+
+    @property
     def layout(self) -> Layout:
         return self.form.layout
 
@@ -183,7 +188,7 @@ class Dual:
         good = stacked.are_finite_and_nonnegative
         if not good.any():
             return good
-        order = sum(self.layout.sizes)
+        order = self.order
         on_backend = stacked.on(self.backend)
         matrix = self.form.assemble(on_backend)
         diagonals = [numpy(matrix.diagonal(i)) for i in range(len(self.layout.sizes))]

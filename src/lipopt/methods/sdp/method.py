@@ -145,7 +145,7 @@ def _solve_together(tasks: Sequence[Task], search: Search, arrays: Backend) -> l
     first = tasks[0] if len(tasks) == 1 else replace(tasks[0], memory=None)
     state = search.run(network, dual, candidates, first)
     remember_vectors(network, state, first)
-    prove_candidates(dual, candidates)
+    prove_candidates(dual, candidates, first.budget)
     bounds = []
     for k, task in enumerate(tasks):
         candidate = candidates[k]

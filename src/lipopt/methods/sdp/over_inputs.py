@@ -150,7 +150,7 @@ class _Known:
             if task.seconds_left <= 0 and self.value > 0:
                 self.value = float(self.bounds[j])
                 continue
-            prove_candidates(batch.dual.only([k]), [candidate], self.value)
+            prove_candidates(batch.dual.only([k]), [candidate], task.budget, self.value)
             self.value = max(self.value, candidate.proved)
             if candidate.proof is None:
                 continue

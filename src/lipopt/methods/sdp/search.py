@@ -12,20 +12,24 @@ from __future__ import annotations
 
 import itertools
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from functools import partial
 from math import ceil, inf, sqrt
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
 from ...numerics.arrays import Array
+from ...problem.in_time import OutOfTimeError, in_time
 from ...problem.proofs import Multipliers, Proof
-from ...problem.task import Task
+from ...problem.task import Budget, Task
 from .dual import Dual, Hint
 from .sparse_dual import SparseDual
 from .vector_network import State, VectorNetwork
+
+T = TypeVar("T")
 
 # The search starts with the rank that some optimum is known to have, divided by this: nearly all
 # networks have an optimum of such a rank.
@@ -37,6 +41,8 @@ MIN_FIRST_RANK = 16
 MAX_FIRST_RANK_IF_SPARSE = 20
 # Power iterations before the first fit of the dual, at most.
 MAX_POWER_ITERATIONS = 30
+# The share of the time that is left for them.
+POWER_SHARE = 0.2
 # Power iterations end when one of them raises no value by more than this, relative to the value and
 # to the gap.
 MIN_POWER_GAIN = 3e-3
@@ -47,6 +53,10 @@ STAGE_ITERATIONS = (50, 100, 200)
 STAGE_ITERATIONS_IF_SPARSE = (100, 50, 100)
 # How often the last stage is repeated, at most.
 LAST_STAGE_REPEATS = 30
+# The order of S from which on work on it is ended at a deadline: a factorization takes a second.
+LARGE_ORDER = 3000
+# Seconds after the deadline in which a proof may end that was begun before it.
+PROOF_GRACE = 0.5
 # The ascent has ended if a stage raises no value by more than this, relatively.
 MIN_STAGE_GAIN = 1e-7
 # The relative inflations of multipliers that are tried in turn. More inflation gives a looser
@@ -199,7 +209,10 @@ def start_vectors(network: VectorNetwork, rank: int, task: Task, gap: float) -> 
     if known is not None:
         rank = max(rank, *(same.vectors.shape[1] for same in known.values()))
     start = network.start(rank, task.budget.seed, known)
-    return network.power(start, MAX_POWER_ITERATIONS, MIN_POWER_GAIN * gap)
+    part = task.budget.share(POWER_SHARE)
+    return network.power(
+        start, MAX_POWER_ITERATIONS, MIN_POWER_GAIN * gap, lambda: part.seconds_left <= 0
+    )
 
 
 def remember_vectors(network: VectorNetwork, state: State, task: Task) -> None:
@@ -226,8 +239,13 @@ def fit_candidates(
         if not left:
             return
         open_x = [vectors[left] for vectors in x]
-        with reserve.timed():
-            hints = dual.only(left).fit(rows[left], open_x, np.full(len(left), inflation))
+        own = dual.only(left)
+        fit = partial(own.fit, rows[left], open_x, np.full(len(left), inflation))
+        try:
+            with reserve.timed():
+                hints = _in_time(own, reserve.task.budget, fit)
+        except OutOfTimeError:
+            return
         for k, hint in zip(tuple(left), hints, strict=True):
             if hint is None:
                 continue
@@ -245,12 +263,19 @@ def fit_candidates(
 
 
 def prove_candidates(
-    dual: Dual | SparseDual, candidates: Sequence[Candidate], enough: float = 0.0
+    dual: Dual | SparseDual, candidates: Sequence[Candidate], budget: Budget, enough: float = 0.0
 ) -> None:
     """Prove the bounds of the candidates, or only the bound `enough` where theirs is smaller.
 
     Multipliers that cannot be proved are fitted again with more inflation, which makes it easier.
-    Candidates whose path sum is better keep that."""
+    Candidates whose path sum is better keep that, and so do all if there is no time."""
+    with suppress(OutOfTimeError):
+        _prove_in_time(dual, candidates, budget.with_grace(PROOF_GRACE), enough)
+
+
+def _prove_in_time(
+    dual: Dual | SparseDual, candidates: Sequence[Candidate], budget: Budget, enough: float
+) -> None:
     left = []
     for k, candidate in enumerate(candidates):
         if max(candidate.bound, enough) < candidate.path_sum:
@@ -258,19 +283,20 @@ def prove_candidates(
     while left:
         hints = _hints(candidates, left)
         bounds = [max(enough, candidates[k].bound_of(hint)) for k, hint in hints.items()]
-        proofs = dual.only(list(hints)).prove(list(hints.values()), bounds)
+        own = dual.only(list(hints))
+        proofs = _in_time(own, budget, partial(own.prove, list(hints.values()), bounds))
         left = []
         for (k, hint), proof in zip(hints.items(), proofs, strict=True):
             candidates[k].proof = proof
             if proof is None and hint.inflation < INFLATIONS[-1]:
                 left.append(k)
         if left:
-            _inflate_hints(dual, candidates, left)
+            _inflate_hints(dual, candidates, left, budget)
         left = list(_hints(candidates, left))
 
 
 def _inflate_hints(
-    dual: Dual | SparseDual, candidates: Sequence[Candidate], which: list[int]
+    dual: Dual | SparseDual, candidates: Sequence[Candidate], which: list[int], budget: Budget
 ) -> None:
     """Fit the multipliers of some candidates again, with more inflation; they may get none."""
     hints = _hints(candidates, which)
@@ -279,8 +305,17 @@ def _inflate_hints(
     x = []
     for same in zip(*(candidates[k].vectors for k in which), strict=True):
         x.append(dual.backend.concatenate(list(same)))
-    for k, hint in zip(which, dual.only(which).fit(rows, x, inflation), strict=True):
+    own = dual.only(which)
+    found = _in_time(own, budget, partial(own.fit, rows, x, inflation))
+    for k, hint in zip(which, found, strict=True):
         candidates[k].hint = hint
+
+
+def _in_time(dual: Dual | SparseDual, budget: Budget, work: Callable[[], T]) -> T:
+    """What a dual is asked for, ended at the deadline if it takes long and runs on this processor."""
+    if dual.order < LARGE_ORDER or dual.backend.library != "numpy":
+        return work()
+    return in_time(budget, work)
 
 
 def _hints(candidates: Sequence[Candidate], which: Sequence[int]) -> dict[int, Hint]:

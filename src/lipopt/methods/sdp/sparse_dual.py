@@ -92,6 +92,11 @@ class SparseDual:
     # Inflation is only for multipliers whose P is not definite: delta is scaled as needed anyway.
     gains_by_inflation: ClassVar[bool] = False
 
+    @property
+    def order(self) -> int:
+        """The order of S."""
+        return sum(self.problems[0].sizes)
+
     def only(self, which: Sequence[int]) -> SparseDual:
         """The duals of some of the problems."""
         return SparseDual(tuple(self.problems[k] for k in which), self.backend)

@@ -235,12 +235,20 @@ class VectorNetwork:
             outputs=forward.outputs,
         )
 
-    def power(self, x: Any, iterations: int, growth: float = 0.0) -> Any:
+    def power(
+        self,
+        x: Any,
+        iterations: int,
+        growth: float = 0.0,
+        stop: Callable[[], bool] = lambda: False,
+    ) -> Any:
         """The power method: turn every vector along its gradient, again and again.
 
         It ends when no value grows by more than `growth`, relatively."""
         values = self.backend.zeros((self.batch,))
         for _ in range(iterations):
+            if stop():
+                break
             state = self.evaluate(x)
             if bool((state.values <= values * (1 + growth)).all()):
                 break
