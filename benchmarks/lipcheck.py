@@ -36,6 +36,15 @@ def deep_network() -> Network:
     return lipopt.load(weights, biases=[0.1 * rng.standard_normal(b) for b in sizes[1:]])
 
 
+def sigmoid_network() -> Network:
+    """10-200x6-5."""
+    rng = np.random.default_rng(0)
+    sizes = [10, *[200] * 6, 5]
+    weights = [4 * rng.standard_normal((b, a)) / np.sqrt(a) for a, b in itertools.pairwise(sizes)]
+    biases = [0.1 * rng.standard_normal(b) for b in sizes[1:]]
+    return lipopt.load(weights, biases=biases, activation="sigmoid")
+
+
 def make(network: Network, method: Method, output: int, domain: lipopt.Ball | None) -> Certificate:
     posed = pose(network, Question.about(network, output=output, domain=domain))
     task = Task(posed.raw, posed.problem, Budget.of(20))
@@ -70,11 +79,16 @@ def main() -> None:
         for name in ("dense", "pruned")
     )
     image = np.load(SOURCE / "lipopt" / "examples" / "digits.npz")["images"][0].astype(float)
+    sigmoid = sigmoid_network()
+    wide = lipopt.Ball(np.zeros(sigmoid.input_size), 1.0)
+    narrow = lipopt.Ball(np.zeros(sigmoid.input_size), 0.01)
     cases: dict[str, tuple[Network, Method, int, lipopt.Ball | None]] = {
         "LP, 784-300-100-10 pruned, degree 3": (pruned, LiPopt(3), 8, None),
         "SDP, 784-300-100-10": (dense, SDP(), 8, None),
         "SDP, 784-300-100-10, ball of radius 0.01": (dense, SDP(), 8, lipopt.Ball(image, 0.01)),
         "SDP, 5-50x6-5": (deep_network(), SDP(), 0, None),
+        "SDP, 10-200x6-5 sigmoid, ball of radius 1": (sigmoid, SDP(), 0, wide),
+        "SDP, 10-200x6-5 sigmoid, ball of radius 0.01": (sigmoid, SDP(), 0, narrow),
     }
     with tempfile.TemporaryDirectory() as folder:
         paths = Path(folder) / "network", Path(folder) / "certificate"

@@ -1,9 +1,6 @@
 """Exact numbers and matrices: integers times powers of two.
 
 What rounds says so: `round_down` and `round_up`, and `decimal`, which is for people to read.
-
-The one optional dependency is used here: python-flint multiplies matrices of integers faster,
-with the same result.
 """
 
 from __future__ import annotations
@@ -13,25 +10,17 @@ from dataclasses import dataclass
 from decimal import ROUND_CEILING, Context, Decimal
 from fractions import Fraction
 from math import floor, isqrt
-from operator import mul
 
-try:
-    import flint
-except ImportError:
-    flint = None
+from .products import product
 
 ZERO = Fraction(0)
 ONE = Fraction(1)
 TWO = Fraction(2)
 
-GRID = 1 << 200  # values of nodes are rounded outward to multiples of 1 / GRID, to stay short
+GRID_BITS = 200
+GRID = 1 << GRID_BITS  # values of nodes are rounded outward to multiples of 1 / GRID, to stay short
+COEFFICIENT_BITS = 96  # of coefficients that are rounded, which is taken into account
 ROOT_BITS = 128  # square roots are rounded up, by at most 2^-ROOT_BITS relative
-
-# The product of a group of rows with a matrix is computed row by column, not entry by entry, if it
-# takes more than DENSE_WORK multiplications of entries that are stored, and these are more than one
-# in DENSE_SHARE of the multiplications of all entries. This is for speed alone.
-DENSE_WORK = 100_000
-DENSE_SHARE = 4
 
 PRINTED_DIGITS = 12  # of a decimal number
 PRINTED_BITS = 256  # of a numerator and a denominator before they are divided in decimals
@@ -86,17 +75,23 @@ class Matrix:
         return Matrix.of(rows, len(values))
 
     def __add__(self, other: Matrix) -> Matrix:
+        if not any(self.rows):
+            return other
+        if not any(other.rows):
+            return self
         exponent = min(self.exponent, other.exponent)
         shift = self.exponent - exponent
         other_shift = other.exponent - exponent
         rows = []
         for row, other_row in zip(self.rows, other.rows, strict=True):
-            if not row:
-                rows.append(shifted(other_row, other_shift))
-                continue
             total = shifted(row, shift)
-            for j, value in other_row.items():
-                total[j] = total.get(j, 0) + (value << other_shift)
+            more = shifted(other_row, other_shift)
+            if not total or not more:
+                rows.append(total or more)
+                continue
+            total = dict(total)
+            for j, value in more.items():
+                total[j] = total.get(j, 0) + value
             rows.append(total)
         return Matrix(rows, self.width, exponent)
 
@@ -120,9 +115,7 @@ class Matrix:
         return Matrix(self.rows, self.width, self.exponent - 1)
 
     def __matmul__(self, other: Matrix) -> Matrix:
-        rows: list[dict[int, int]] = []
-        for group in groups_of_rows(self.rows):
-            rows.extend(product_of_rows(group, other.rows))
+        rows = product(self.rows, other.rows)
         return Matrix(rows, other.width, self.exponent + other.exponent)
 
     def transpose(self) -> Matrix:
@@ -188,6 +181,31 @@ class Matrix:
             rows.append(scaled)
         return Matrix(rows, self.width, self.exponent + exponent)
 
+    def scaled_rows(self, values: Sequence[Fraction]) -> Matrix:
+        """Every row times its value."""
+        factors, exponent = align(values)
+        rows = []
+        for row, factor in zip(self.rows, factors, strict=True):
+            rows.append({j: factor * value for j, value in row.items()} if factor else {})
+        return Matrix(rows, self.width, self.exponent + exponent)
+
+    def shortened(self) -> tuple[Matrix, Fraction]:
+        """Entries of at most COEFFICIENT_BITS bits, times powers of two, rounded down; and by how
+        much at most, relative to each entry."""
+        longest = 0
+        for row in self.rows:
+            longest = max(longest, max(map(int.bit_length, row.values()), default=0))
+        if longest <= COEFFICIENT_BITS:
+            return self, ZERO
+        rows = []
+        for row in self.rows:
+            short = {}
+            for j, value in row.items():
+                excess = max(value.bit_length() - COEFFICIENT_BITS, 0)
+                short[j] = value >> excess << excess
+            rows.append(short)
+        return Matrix(rows, self.width, self.exponent).reduced(), TWO ** (1 - COEFFICIENT_BITS)
+
     def positive(self) -> Matrix:
         """The entries that are > 0; the others are 0."""
         rows = []
@@ -206,81 +224,26 @@ class Matrix:
 
     def times(self, x: Sequence[Fraction]) -> Vector:
         """The matrix times a vector."""
-        return self.scaled_by_sign(x, x).row_sums()
+        return self.minimum(x, x)
 
     def minimum(self, lower: Sequence[Fraction], upper: Sequence[Fraction]) -> Vector:
         """The least value of every row times x, over lower <= x <= upper."""
-        return self.scaled_by_sign(lower, upper).row_sums()
-
-    def maximum(self, lower: Sequence[Fraction], upper: Sequence[Fraction]) -> Vector:
-        """The largest value of every row times x, over lower <= x <= upper."""
-        return self.scaled_by_sign(upper, lower).row_sums()
+        integers, exponent = align([*lower, *upper])
+        low = integers[: self.width]
+        high = integers[self.width :]
+        unit = TWO ** (self.exponent + exponent)
+        least = []
+        for row in self.rows:
+            terms = [value * (low[j] if value > 0 else high[j]) for j, value in row.items()]
+            least.append(sum(terms) * unit)
+        return least
 
 
 def shifted(row: dict[int, int], shift: int) -> dict[int, int]:
-    """A new row, whose integers are those of this one times 2^shift."""
+    """A row whose integers are those of this one times 2^shift; if that is 1, it is this one."""
     if shift == 0:
-        return dict(row)
+        return row
     return {j: value << shift for j, value in row.items()}
-
-
-def groups_of_rows(rows: list[dict[int, int]]) -> list[list[dict[int, int]]]:
-    """Runs of consecutive rows that have half of their columns in common with those before."""
-    groups: list[list[dict[int, int]]] = []
-    columns: set[int] = set()
-    for row in rows:
-        if not groups or 2 * len(columns & row.keys()) < len(row):
-            groups.append([])
-            columns = set()
-        groups[-1].append(row)
-        columns |= row.keys()
-    return groups
-
-
-def product_of_rows(
-    rows: list[dict[int, int]], others: list[dict[int, int]]
-) -> list[dict[int, int]]:
-    """Rows times the matrix of other rows, by the way that is faster."""
-    sources = sorted(set().union(*rows))
-    needed = [others[k] for k in sources]
-    targets = sorted(set().union(*needed))
-    work = 0
-    for row in rows:
-        work += sum(len(others[k]) for k in row)
-    all_work = len(rows) * len(sources) * len(targets)
-    if work <= DENSE_WORK or work * DENSE_SHARE <= all_work:
-        return [product_of_row(row, others) for row in rows]
-    left = [[row.get(k, 0) for k in sources] for row in rows]
-    right = [[row.get(j, 0) for row in needed] for j in targets]
-    products = []
-    for values in inner_products(left, right):
-        products.append({j: value for j, value in zip(targets, values, strict=True) if value})
-    return products
-
-
-def product_of_row(row: dict[int, int], others: list[dict[int, int]]) -> dict[int, int]:
-    """A row times the matrix of other rows, entry by entry."""
-    total: dict[int, int] = {}
-    for k, factor in row.items():
-        for j, value in others[k].items():
-            total[j] = total.get(j, 0) + factor * value
-    return total
-
-
-def inner_products(left: list[list[int]], right: list[list[int]]) -> list[list[int]]:
-    """Every row of `left` times every row of `right`; what a shorter row lacks counts as zero."""
-    if flint is not None:
-        width = max(map(len, left + right))
-        product = _flint_matrix(left, width) * _flint_matrix(right, width).transpose()
-        return [list(map(int, row)) for row in product.table()]
-    products = []
-    for row in left:
-        products.append([sum(map(mul, row, other)) for other in right])
-    return products
-
-
-def _flint_matrix(rows: list[list[int]], width: int) -> flint.fmpz_mat:
-    return flint.fmpz_mat([row + [0] * (width - len(row)) for row in rows])
 
 
 def align(values: Sequence[Fraction | float]) -> tuple[list[int], int]:
@@ -304,6 +267,20 @@ def round_down(x: Fraction, grid: int = GRID) -> Fraction:
 def round_up(x: Fraction, grid: int = GRID) -> Fraction:
     """To a multiple of 1 / grid."""
     return Fraction(-floor(-x * grid), grid)
+
+
+def shortened_down(x: Fraction, bits: int) -> Fraction:
+    """A number that is not larger, and an integer of so many bits times a power of two."""
+    numerator, denominator = x.as_integer_ratio()
+    shift = bits - numerator.bit_length() + denominator.bit_length()
+    unit = TWO**shift
+    return floor(x * unit) / unit
+
+
+def on_grid(low: Fraction, high: Fraction) -> tuple[int, int]:
+    """Two numbers in multiples of 1 / GRID, the first rounded down and the second up."""
+    down = low.numerator * GRID // low.denominator
+    return down, -(-high.numerator * GRID // high.denominator)
 
 
 def sum_of_squares(matrix: Matrix) -> Fraction:

@@ -74,8 +74,7 @@ class InputRange:
     def offset(self) -> Fraction:
         """Of that line, exactly: what is piecewise linear is not rounded."""
         slope, _ = self.slopes
-        value, _ = self.function.at(self.lower).value
-        return value - slope * self.lower
+        return self.function.on_a_line(self.lower) - slope * self.lower
 
     def cut(self, sign: int, end: Fraction) -> InputRange:
         """Where also y >= end (sign 1), or y <= end (sign -1)."""
@@ -200,7 +199,7 @@ def _fixed_neurons(forms: Forms, ranges: Ranges, i: int, neurons: list[int]) -> 
         slopes.append(slope)
         offsets.append({forms.columns.constant: ranges[i, k].offset})
     rows = _positions(forms.variables[i], neurons)
-    outputs = Matrix.diagonal(slopes) @ forms.inputs[i].chosen_rows(rows)
+    outputs = forms.inputs[i].chosen_rows(rows).scaled_rows(slopes)
     outputs += Matrix.of(offsets, forms.columns.width)
     return FixedNeurons(forms.columns.neurons(i, neurons), outputs.reduced())
 

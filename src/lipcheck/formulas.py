@@ -2,17 +2,35 @@
 these enclosures of values and slopes at a point.
 
 What is piecewise polynomial is computed exactly. The other formulas have no parameters but a
-factor; what elementary.py rounds off and leaves out (2^-300, or 2^-160 for the normal distribution
+factor; what elementary.py rounds off and leaves out (2^-200, or 2^-160 for the normal distribution
 beyond 15) is multiplied in them by less than 2^20 (1 + |x|) and the factor, so by far less than
 ERROR allows.
 """
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from fractions import Fraction
 from functools import cache
+from math import floor
 
-from .elementary import PI, Pair, exp, growth, log, log1p, normal, root, sine_and_cosine
-from .exact import GRID, ONE, TWO, ZERO, round_down, round_up
+from .elementary import (
+    BITS,
+    PI,
+    UNIT,
+    Pair,
+    Units,
+    exp,
+    growth,
+    log,
+    log1p,
+    normal,
+    ratio,
+    root,
+    sine_and_cosine,
+    times,
+    units,
+)
+from .exact import GRID, GRID_BITS, ONE, TWO, ZERO, on_grid, round_down
 
 # How far the formulas below may be off: slopes by ERROR, values by ERROR (1 + |x|). Turning points
 # that are off by 10^-25 change slopes by less, since slopes are flat there.
@@ -21,137 +39,153 @@ ERROR = TWO**-132
 ROUNDING = Fraction(2, GRID)
 
 Interval = tuple[Fraction, Fraction]
-Formula = Callable[[Fraction], Pair]
-Piece = Callable[[Fraction], tuple[Interval, Interval]]  # enclosures of the value and the slope
+Formula = Callable[[Units], Pair]
+Relative = Callable[[Fraction], Interval]  # a value and a slope, whose errors are relative
+Range = tuple[int, int]  # two ends, in multiples of 1 / GRID, rounded outward
+Piece = Callable[[Fraction], tuple[Range, Range]]  # enclosures of the value and the slope
 
 
 # Formulas: value and slope, before the error is taken into account.
 
 
-def sigmoid(x: Fraction) -> Pair:
+def sigmoid(x: Units) -> Pair:
     """1 / (1 + e^-x), written such that e^x cannot be large."""
     e = exp(-abs(x))
-    slope = e / (1 + e) ** 2
+    rising = ratio(UNIT, UNIT + e)
+    slope = times(times(e, rising), rising)
     if x >= 0:
-        return 1 / (1 + e), slope
-    return e / (1 + e), slope
+        return rising, slope
+    return UNIT - rising, slope
 
 
-def tanh(x: Fraction) -> Pair:
+def tanh(x: Units) -> Pair:
     """2 sigmoid(2 x) - 1."""
     value, slope = sigmoid(2 * x)
-    return 2 * value - 1, 4 * slope
+    return 2 * value - UNIT, 4 * slope
 
 
-def erf(x: Fraction) -> Pair:
+def erf(x: Units) -> Pair:
     """2 Phi(sqrt(2) x) - 1."""
-    value, slope = normal(root(TWO) * x)
-    return 2 * value - 1, 2 * root(TWO) * slope
+    value, slope = normal(times(ROOT_OF_2, x))
+    return 2 * value - UNIT, 2 * times(ROOT_OF_2, slope)
 
 
-def softsign(x: Fraction) -> Pair:
+def softsign(x: Units) -> Pair:
     """x / (1 + abs(x))."""
-    size = 1 + abs(x)
-    return x / size, 1 / size**2
+    size = UNIT + abs(x)
+    inverse = ratio(UNIT, size)
+    return ratio(x, size), times(inverse, inverse)
 
 
-def softplus(x: Fraction) -> Pair:
+def softplus(x: Units) -> Pair:
     """log(1 + e^x), written such that e^x cannot be large."""
     slope, _ = sigmoid(x)
-    return max(x, ZERO) + log1p(exp(-abs(x))), slope
+    return max(x, 0) + log1p(exp(-abs(x))), slope
 
 
-def gelu_tanh_gate(x: Fraction) -> Pair:
+def gelu_tanh_gate(x: Units) -> Pair:
     """sigmoid(v), v = 2 sqrt(2 / pi) (x + 0.044715 x^3)."""
-    factor = root(8 / PI)
-    cubic = Fraction("0.044715")
-    value, slope = sigmoid(factor * (x + cubic * x**3))
-    return value, slope * factor * (1 + 3 * cubic * x**2)
+    square = times(x, x)
+    value, slope = sigmoid(times(GELU_FACTOR, x + times(GELU_CUBIC, times(square, x))))
+    inner_slope = times(GELU_FACTOR, UNIT + 3 * times(GELU_CUBIC, square))
+    return value, times(slope, inner_slope)
 
 
-def mish_gate(x: Fraction) -> Pair:
+def mish_gate(x: Units) -> Pair:
     """tanh(softplus(x))."""
     inner, inner_slope = softplus(x)
     value, slope = tanh(inner)
-    return value, slope * inner_slope
+    return value, times(slope, inner_slope)
 
 
-def exponent(x: Fraction) -> Pair:
-    """e^x, which is its own slope."""
-    value = growth(x)
-    return value, value
-
-
-def logarithm(x: Fraction) -> Pair:
-    """log(x), for x > 0."""
-    return log(x), 1 / x
-
-
-def square_root(x: Fraction) -> Pair:
-    """sqrt(x), for x > 0."""
-    value = root(x)
-    return value, 1 / (2 * value)
-
-
-def cosine(x: Fraction) -> Pair:
+def cosine(x: Units) -> Pair:
     """cos(x), whose slope is -sin(x)."""
     sine, value = sine_and_cosine(x)
     return value, -sine
 
 
+ROOT_OF_2 = root(TWO)
+GELU_FACTOR = root(8 / PI)
+GELU_CUBIC = units(Fraction("0.044715"))
+
+
+def exponent(x: Fraction) -> Interval:
+    """e^x, which is its own slope."""
+    value = growth(x)
+    return value, value
+
+
+def logarithm(x: Fraction) -> Interval:
+    """log(x), for x > 0."""
+    return log(x), 1 / x
+
+
+def square_root(x: Fraction) -> Interval:
+    """sqrt(x), for x > 0."""
+    value = Fraction(root(x), UNIT)
+    return value, 1 / (2 * value)
+
+
 # Pieces: enclosures of value and slope.
 
 
-def quadratic(slope: Fraction, square: Fraction = ZERO, constant: Fraction = ZERO) -> Piece:
-    """constant + slope x + square x^2, exactly."""
+@dataclass(frozen=True)
+class Quadratic:
+    """constant + slope x + square x^2."""
 
-    def piece(x: Fraction) -> tuple[Interval, Interval]:
-        value = constant + (slope + square * x) * x
-        slope_at_x = slope + 2 * square * x
-        return (value, value), (slope_at_x, slope_at_x)
+    slope: Fraction
+    square: Fraction = ZERO
+    constant: Fraction = ZERO
 
-    return piece
+    def value(self, x: Fraction) -> Fraction:
+        return self.constant + (self.slope + self.square * x) * x
+
+    def __call__(self, x: Fraction) -> tuple[Range, Range]:
+        value = self.value(x)
+        slope = self.slope + 2 * self.square * x
+        return on_grid(value, value), on_grid(slope, slope)
 
 
 def smooth(formula: Formula, least: Fraction = ZERO, most: Fraction = ONE) -> Piece:
     """A formula with its error; its slopes are known to lie between these two."""
+    lowest, highest = on_grid(least, most)
+    error = floor(ERROR * max(most - least, ONE) * GRID) + 1
 
     @cache
-    def piece(x: Fraction) -> tuple[Interval, Interval]:
-        value, slope = formula(x)
-        value = round_down(value)
-        slope = round_down(slope)
-        error = ERROR * max(most - least, ONE)
-        value_error = error * (1 + abs(x))
-        values = (value - value_error, value + value_error)
-        slopes = (max(slope - error, least), min(slope + error, most))
-        return values, slopes
+    def piece(x: Fraction) -> tuple[Range, Range]:
+        place = units(x)
+        value, slope = formula(place)
+        value >>= BITS - GRID_BITS
+        slope >>= BITS - GRID_BITS
+        value_error = error * (2 + abs(place >> BITS))  # place >> BITS is x, rounded down
+        slopes = (max(slope - error, lowest), min(slope + error, highest))
+        return (value - value_error, value + value_error), slopes
 
     return piece
 
 
-def rising(formula: Formula) -> Piece:
+def rising(formula: Relative) -> Piece:
     """A formula with its error, relative to values and slopes; no slope is negative."""
 
     @cache
-    def piece(x: Fraction) -> tuple[Interval, Interval]:
+    def piece(x: Fraction) -> tuple[Range, Range]:
         value, slope = formula(x)
         value = round_down(value)
         slope = round_down(slope)
         value_error = ERROR * abs(value) + ROUNDING
         slope_error = ERROR * slope + ROUNDING
-        values = (value - value_error, value + value_error)
-        return values, (max(slope - slope_error, ZERO), slope + slope_error)
+        slopes = on_grid(max(slope - slope_error, ZERO), slope + slope_error)
+        return on_grid(value - value_error, value + value_error), slopes
 
     return piece
 
 
-def rational(formula: Formula) -> Piece:
-    """A formula that is exact, rounded outward."""
+def rational(formula: Relative) -> Piece:
+    """A formula that is exact."""
 
-    def piece(x: Fraction) -> tuple[Interval, Interval]:
+    def piece(x: Fraction) -> tuple[Range, Range]:
         value, slope = formula(x)
-        return (round_down(value), round_up(value)), (round_down(slope), round_up(slope))
+        return on_grid(value, value), on_grid(slope, slope)
 
     return piece
 
@@ -159,8 +193,8 @@ def rational(formula: Formula) -> Piece:
 def exponential(factor: Fraction) -> Piece:
     """factor (e^x - 1), for x <= 0."""
 
-    def formula(x: Fraction) -> Pair:
+    def formula(x: Units) -> Pair:
         e = exp(x)
-        return factor * (e - 1), factor * e
+        return floor(factor * (e - UNIT)), floor(factor * e)
 
     return smooth(formula, min(factor, ZERO), max(factor, ZERO))

@@ -2,21 +2,26 @@
 lines around them on intervals (section 3), from enclosures of their values and slopes at points.
 """
 
+from __future__ import annotations
+
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cache
 from itertools import pairwise
-from math import floor, inf
+from math import floor, inf, lcm
 from typing import NamedTuple
 
-from .elementary import PI, Pair, normal, sine_and_cosine
-from .exact import GRID, ONE, TWO, ZERO, round_down, round_up
+from .elementary import PI, UNIT, Pair, Units, normal, sine_and_cosine, times
+from .exact import GRID, ONE, TWO, ZERO, on_grid, round_down, round_up
 from .formulas import (
     Formula,
     Interval,
     Piece,
+    Quadratic,
+    Range,
+    Relative,
     cosine,
     erf,
     exponent,
@@ -24,7 +29,6 @@ from .formulas import (
     gelu_tanh_gate,
     logarithm,
     mish_gate,
-    quadratic,
     rational,
     rising,
     sigmoid,
@@ -40,7 +44,7 @@ SLOPE_GRID = 1 << 128  # slope ranges are rounded outward to multiples of 1 / SL
 
 # From here on, to both sides, gates and slopes of gated functions are within ERROR of their limits:
 # e^-FAR and FAR e^-FAR are less than ERROR.
-FAR = Fraction(100)
+FAR = 100 * UNIT
 
 # Stands for infinity: beyond the break points of every parameter that a file can hold, and slopes
 # are within ERROR of their limits.
@@ -62,9 +66,9 @@ class Point(NamedTuple):
     """What is known of an activation at x: enclosures of its value, and of its slopes there."""
 
     x: Fraction
-    value: Interval
-    left: Interval
-    right: Interval
+    value: Range
+    left: Range
+    right: Range
 
 
 class Hull(NamedTuple):
@@ -89,12 +93,16 @@ class Function:
     pieces: Sequence[Piece]
     breaks: Sequence[Fraction] = ()
     scale: Fraction = ONE
-    is_piecewise_linear: bool = False
+    lines: Sequence[Quadratic] = ()  # the pieces, if all of them are lines
     domain: Sequence[Interval] = ()  # open intervals where it is defined; none: everywhere
     turn: Fraction | None = None  # of a wave, and of a wave alone
 
     def __post_init__(self) -> None:
         require(self.scale > 0, "a parameter of an activation is not positive")
+
+    @property
+    def is_piecewise_linear(self) -> bool:
+        return len(self.lines) > 0
 
     @property
     def cells(self) -> int:
@@ -120,21 +128,36 @@ class Function:
         left_piece = self.pieces[bisect_left(self.breaks, scaled)]
         right_piece = self.pieces[bisect_right(self.breaks, scaled)]
         (low, high), left = left_piece(scaled)
-        _, right = right_piece(scaled)
-        return Point(x, (low / self.scale, high / self.scale), left, right)
+        right = left
+        if right_piece is not left_piece:
+            _, right = right_piece(scaled)
+        numerator, denominator = self.scale.as_integer_ratio()
+        value = (low * denominator // numerator, -(-high * denominator // numerator))
+        return Point(x, value, left, right)
+
+    def on_a_line(self, x: Fraction) -> Fraction:
+        """The value at x, exactly, if the function is piecewise linear."""
+        return self.lines[bisect_left(self.breaks, x)].value(x)
 
     def points(self, lower: Fraction, upper: Fraction, cells: int) -> list[Point]:
         """At the ends of the interval and of cells of equal width, and at all breaks between."""
         defined = self.is_defined(lower, upper)
         require(defined, "an activation has no bounded slopes on its interval", REJECTED)
         if self.turn is not None and upper - lower > MOST_TURNS * PI:
-            anything = (-ONE, ONE)
+            anything = (-GRID, GRID)
             return [Point(x, anything, anything, anything) for x in (lower, upper)]
-        places = {lower + (upper - lower) * i / cells for i in range(cells + 1)}
+        first, last = on_grid(lower, upper)
+        inner = {first + (last - first) * i // cells for i in range(1, cells)} - {first, last}
+        places = [lower, *(Fraction(place, GRID) for place in sorted(inner))]
+        if lower < upper:
+            places.append(upper)
+        breaks = []
         for place in self._breaks_from(lower, upper):
             if lower * self.scale < place < upper * self.scale:
-                places.add(place / self.scale)
-        return [self.at(x) for x in sorted(places)]
+                breaks.append(place / self.scale)
+        if breaks:
+            places = sorted({*places, *breaks})
+        return [self.at(x) for x in places]
 
     def _breaks_from(self, lower: Fraction, upper: Fraction) -> Sequence[Fraction]:
         """The breaks, or for a wave those between the two."""
@@ -147,39 +170,40 @@ class Function:
 
 def leaky(alpha: Fraction) -> Function:
     """x for x >= 0, alpha x below."""
-    return Function([quadratic(alpha), quadratic(ONE)], [ZERO], is_piecewise_linear=True)
+    lines = [Quadratic(alpha), Quadratic(ONE)]
+    return Function(lines, [ZERO], lines=lines)
 
 
 def ramp(slope: Fraction, constant: Fraction, low: Fraction, high: Fraction) -> Function:
     """min(max(slope x + constant, low), high); low may be -infinity, high infinity."""
     valid = slope > 0 and low <= high and low < inf and high > -inf
     require(valid, "activation 'clip' needs low <= high, 'hard_sigmoid' alpha > 0")
-    pieces = [quadratic(slope, ZERO, constant)]
+    lines = [Quadratic(slope, ZERO, constant)]
     breaks = []
     if low > -inf:
-        pieces.insert(0, quadratic(ZERO, ZERO, low))
+        lines.insert(0, Quadratic(ZERO, ZERO, low))
         breaks.append((low - constant) / slope)
     if high < inf:
-        pieces.append(quadratic(ZERO, ZERO, high))
+        lines.append(Quadratic(ZERO, ZERO, high))
         breaks.append((high - constant) / slope)
-    return Function(pieces, breaks, is_piecewise_linear=True)
+    return Function(lines, breaks, lines=lines)
 
 
 def gated_ramp(slope: Fraction, constant: Fraction) -> Function:
     """x min(max(slope x + constant, 0), 1)."""
     require(slope > 0, "activation 'hard_silu' needs alpha > 0")
-    pieces = [quadratic(ZERO), quadratic(constant, slope), quadratic(ONE)]
+    pieces = [Quadratic(ZERO), Quadratic(constant, slope), Quadratic(ONE)]
     return Function(pieces, [-constant / slope, (1 - constant) / slope])
 
 
 def exponential_unit(alpha: Fraction, gamma: Fraction = ONE) -> Function:
     """gamma x for x >= 0, gamma alpha (e^x - 1) below."""
-    return Function([exponential(alpha * gamma), quadratic(gamma)], [ZERO])
+    return Function([exponential(alpha * gamma), Quadratic(gamma)], [ZERO])
 
 
 def scaled_exponential_unit(alpha: Fraction) -> Function:
     """x for x >= 0, alpha (e^(x / alpha) - 1) below."""
-    return Function([exponential(ONE), quadratic(ONE)], [ZERO], 1 / alpha)
+    return Function([exponential(ONE), Quadratic(ONE)], [ZERO], 1 / alpha)
 
 
 def turning_at_zero(formula: Formula, steepest: Fraction = ONE) -> Function:
@@ -191,10 +215,10 @@ def turning_at_zero(formula: Formula, steepest: Fraction = ONE) -> Function:
 def gated(gate: Formula, first_turn: str, last_turn: str, scale: Fraction = ONE) -> Function:
     """x gate(x). Gates rise from 0 to 1. The slope turns twice, and is at its limit from FAR on."""
 
-    def formula(x: Fraction) -> Pair:
+    def formula(x: Units) -> Pair:
         near = max(min(x, FAR), -FAR)
         value, slope = gate(near)
-        return x * value, value + near * slope
+        return times(x, value), value + times(near, slope)
 
     piece = smooth(formula, -TWO, TWO)
     return Function([piece, piece, piece], [Fraction(first_turn), Fraction(last_turn)], scale)
@@ -220,7 +244,7 @@ def reciprocal() -> Function:
     return Function([piece, piece], [ZERO], domain=[(-HUGE, ZERO), (ZERO, HUGE)])
 
 
-def rising_between(formula: Formula, start: Fraction, end: Fraction) -> Function:
+def rising_between(formula: Relative, start: Fraction, end: Fraction) -> Function:
     """A formula whose values rise and whose slopes are monotone, between these numbers."""
     return Function([rising(formula)], domain=[(start, end)])
 
@@ -283,68 +307,91 @@ def slope_range(
     Slopes are monotone between the points, so those at the points enclose all others. What is
     beyond an end counts if that is asked for, and where the interval is a single point.
     """
-    slopes: list[Fraction] = []
+    slopes: list[int] = []
     both_sides = both_sides or lower == upper
     for point in f.points(lower, upper, 1):
         if point.x > lower or both_sides:
             slopes.extend(point.left)
         if point.x < upper or both_sides:
             slopes.extend(point.right)
-    return round_down(min(slopes), SLOPE_GRID), round_up(max(slopes), SLOPE_GRID)
+    lowest = Fraction(min(slopes), GRID)
+    highest = Fraction(max(slopes), GRID)
+    return round_down(lowest, SLOPE_GRID), round_up(highest, SLOPE_GRID)
+
+
+class Edge(NamedTuple):
+    """A point whose place counts 1 / unit, the same unit for all points of an interval; the lowest
+    and highest value there, and slope, of both sides if it is a kink."""
+
+    x: int
+    lowest: int
+    highest: int
+    fall: int
+    rise: int
+
+    @staticmethod
+    def of(point: Point, unit: int) -> Edge:
+        x = point.x.numerator * (unit // point.x.denominator)
+        fall = min(point.left[0], point.right[0])
+        rise = max(point.left[1], point.right[1])
+        return Edge(x, *point.value, fall, rise)
+
+    def negative(self) -> Edge:
+        """The same for the function times -1."""
+        return Edge(self.x, -self.highest, -self.lowest, -self.rise, -self.fall)
 
 
 def hull(f: Function, lower: Fraction, upper: Fraction) -> Hull:
     """Section 3, values of activations: vertices around the function on the interval."""
     points = f.points(lower, upper, f.cells)
-    below = [(point.x, -point.value[0]) for point in points]
-    above = [(point.x, point.value[1]) for point in points]
-    if not f.is_piecewise_linear:
-        below += _peaks(points, -1, f.most)
-        above += _peaks(points, 1, f.most)
-    return Hull(_on_grid(below), _on_grid(above))
+    unit = lcm(*(point.x.denominator for point in points))
+    edges = [Edge.of(point, unit) for point in points]
+    negatives = [edge.negative() for edge in edges]
+    return Hull(_vertices(f, negatives, unit), _vertices(f, edges, unit))
 
 
-def _peaks(points: Sequence[Point], sign: int, most: Fraction) -> list[tuple[Fraction, Fraction]]:
-    """How high sign sigma(x) can be between two points, at most, and where: the steepest rise from
-    the left point meets the steepest fall to the right one there. No value is above `most`."""
-    heights = []
-    for _, (low, high), _, _ in points:
-        heights.append(max(sign * low, sign * high))
-    peaks = []
-    for (first, last), (start, end) in zip(pairwise(points), pairwise(heights), strict=True):
-        # At kinks slopes of both sides count, as in lipopt.
-        all_slopes = [*first.left, *first.right, *last.left, *last.right]
-        slopes = [sign * slope for slope in all_slopes]
-        fall = min(slopes)
-        rise = max(slopes)
-        if fall < rise:
-            width = last.x - first.x
-            meeting = (end - start - fall * width) / (rise - fall)
-            meeting = min(max(meeting, ZERO), width)
-            height = start + rise * meeting
-            if fall < 0 and height > most:
-                # The rise and the fall, cut off where they reach the largest value.
-                peaks.append((first.x + max(most - start, ZERO) / rise, most))
-                peaks.append((last.x + max(most - end, ZERO) / fall, most))
-            else:
-                peaks.append((first.x + meeting, height))
-    return peaks
-
-
-def _on_grid(points: Sequence[tuple[Fraction, Fraction]]) -> list[Vertex]:
-    """The points, rounded: a line that is above all of the result is above all of them.
-
-    A place that is no multiple of 1 / GRID lies between two, each of which gets its height.
-    """
+def _vertices(f: Function, edges: Sequence[Edge], unit: int) -> list[Vertex]:
+    """Vertices above the function: at the edges and, if it bends, between them."""
     vertices = []
-    for x, height in points:
-        left = floor(x * GRID)
-        right = -floor(-x * GRID)
-        rounded_up = -floor(-height * GRID)
-        vertices.append((left, rounded_up))
-        if left < right:
-            vertices.append((right, rounded_up))
+    for edge in edges:
+        vertices += _around(edge.x, unit, edge.highest)
+    if not f.is_piecewise_linear:
+        most, _ = on_grid(f.most, f.most)
+        for first, last in pairwise(edges):
+            vertices += _peak(first, last, unit, most)
     return vertices
+
+
+def _peak(first: Edge, last: Edge, unit: int, most: int) -> list[Vertex]:
+    """How high the function can be between two edges, at most, and where: the steepest rise from
+    the left one meets the steepest fall to the right one there. No value is above `most`."""
+    fall = min(first.fall, last.fall)
+    rise = max(first.rise, last.rise)
+    bend = rise - fall
+    if bend == 0:
+        return []
+    width = last.x - first.x
+    # They meet at meeting / bend after the first edge.
+    meeting = (last.highest - first.highest) * unit - fall * width
+    meeting = min(max(meeting, 0), bend * width)
+    height = first.highest - (-rise * meeting // (bend * unit))  # rounded up
+    if fall >= 0 or rise <= 0 or height <= most:
+        return _around(first.x * bend + meeting, unit * bend, height)
+    # The rise and the fall, cut off where they reach the largest value.
+    start = first.x * rise + max(most - first.highest, 0) * unit
+    end = last.x * fall + max(most - last.highest, 0) * unit
+    return _around(start, unit * rise, most) + _around(end, unit * fall, most)
+
+
+def _around(numerator: int, denominator: int, height: int) -> list[Vertex]:
+    """At a place, a vertex; or two, if it is between two multiples of 1 / GRID.
+
+    A line that is above both is above the height at the place."""
+    left = numerator * GRID // denominator
+    right = -(-numerator * GRID // denominator)
+    if left == right:
+        return [(left, height)]
+    return [(left, height), (right, height)]
 
 
 def largest_gap(vertices: Sequence[Vertex], numerator: int, denominator: int) -> int:

@@ -80,7 +80,7 @@ def node_bounds(
         else:
             found = _interval_propagation(node, bounds, ball)
             if relaxations:
-                found = _cut(network, i, found, lines, box, ball)
+                found = _cut(network, i, found, lines, bounds, ball)
             lower = [round_down(value) for value in found.lower]
             upper = [round_up(value) for value in found.upper]
             bounds.append(Bounds(lower, upper))
@@ -116,7 +116,7 @@ def _cut(
     i: int,
     bounds: Bounds,
     lines: Surroundings,
-    box: Bounds,
+    before: Sequence[Bounds],
     ball: Ball | None,
 ) -> Bounds:
     """Section 3, `relaxations all`: bounds on node i, cut by backward bounds where they are better.
@@ -130,7 +130,7 @@ def _cut(
     neurons = sorted(unknown)
     # The least value of the neurons, and that of their negatives: minus the largest value.
     signed = [{k: 1} for k in neurons] + [{k: -1} for k in neurons]
-    found = _backward(network, i, Matrix(signed, len(bounds.lower)), lines, box, ball)
+    found = _backward(network, i, Matrix(signed, len(bounds.lower)), lines, before, ball)
     least_positives = found[: len(neurons)]
     least_negatives = found[len(neurons) :]
     lower = list(bounds.lower)
@@ -159,24 +159,33 @@ def _backward(
     i: int,
     start: Matrix,
     lines: Surroundings,
-    box: Bounds,
+    before: Sequence[Bounds],
     ball: Ball | None,
 ) -> Vector:
     """Section 3, backward bounds: lower bounds on `start` times the values of node i.
 
     From the last node to the first, a node's values are replaced by what they are (affine) or are
     bounded by (activation) in terms of its sources; at last, the inputs by what box and ball say.
+    Long coefficients are rounded, and what that changes at most is subtracted: `before` has bounds
+    on the values of earlier nodes.
     """
     height = len(start.rows)
     coefficients = [Matrix.zero(height, node.size) for node in network.nodes[:i]]
     coefficients.append(start)
     total = [ZERO] * height
-    for k in range(i, 0, -1):
+    for k in range(i, -1, -1):
         node = network.nodes[k]
         rows = coefficients[k]
         if not any(rows.rows):
             continue
-        if node.is_activation:
+        if not node.is_activation:
+            rows, error = rows.shortened()
+            if error:
+                sizes = abs(rows).times(_sizes(before[k]))
+                total = [value - 2 * error * size for value, size in zip(total, sizes, strict=True)]
+        if k == 0:
+            total = _sum(total, least_values(rows, before[0], ball))
+        elif node.is_activation:
             slopes, offsets = lines[k]
             total = _sum(total, rows.minimum(*offsets))
             coefficients[node.source] += rows.scaled_by_sign(*slopes)
@@ -184,7 +193,12 @@ def _backward(
             total = _sum(total, rows.times(node.bias))
             for source, matrix in node.inputs:
                 coefficients[source] += rows @ matrix
-    return _sum(total, least_values(coefficients[0], box, ball))
+    return total
+
+
+def _sizes(bounds: Bounds) -> Vector:
+    """The largest absolute values between these bounds."""
+    return [max(-low, high) for low, high in zip(*bounds, strict=True)]
 
 
 def _sum(left: Sequence[Fraction], right: Sequence[Fraction]) -> Vector:

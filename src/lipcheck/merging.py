@@ -85,11 +85,7 @@ def _merge(
 
 def _sum_of_slopes(function: Function) -> Fraction:
     """The slopes on both sides of 0, added."""
-    total = ZERO
-    for piece in function.pieces:
-        _, (slope, _) = piece(ZERO)
-        total += slope
-    return total
+    return sum((line.slope for line in function.lines), ZERO)
 
 
 def _factor(a: Form, b: Form) -> Fraction:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import NamedTuple
 
-from .exact import ONE, ZERO, Matrix, Vector
+from .exact import ONE, ZERO, Matrix, Vector, shifted
 from .formulas import Interval
 from .functions import Function, slope_range
 from .intervals import Slopes
@@ -44,6 +44,24 @@ class Variables:
     kept: Mapping[int, Kept]
 
 
+class Substitution(NamedTuple):
+    """x = middle y + factor z, z = s y, with s in a range of slopes."""
+
+    middle: Fraction
+    factor: Fraction
+    slopes: Interval
+
+    @property
+    def steepest(self) -> Fraction:
+        """The largest absolute slope of x, or more."""
+        low, high = self.slopes
+        return abs(self.middle) + abs(self.factor) * max(-low, high)
+
+
+Substitutions = Mapping[int, list[Substitution]]  # for activation nodes, one a neuron
+Errors = Mapping[int, Fraction]  # of the coefficients of activation nodes' inputs, relative
+
+
 def build_problem(
     network: Network,
     ranges: Slopes,
@@ -56,14 +74,20 @@ def build_problem(
 
     With a scale, inputs are x = scale t."""
     variables = _number_variables(ranges, inputs, kept)
-    whole = _substitute(network, ranges, W, variables, scale)
+    chosen = {}
+    for i, node in network.activations.items():
+        chosen[i] = _substitutions(i, node, ranges[i], variables)
+    whole, errors = _substitute(network, chosen, W, variables, scale)
     listed = variables.listed
     A = whole.A.first(listed, listed)
     C = whole.C.first(len(W.rows), listed)
     part = Problem(whole.inputs, A, whole.slopes[:listed], C)
-    if listed == len(variables.numbers):
-        return part, ZERO
-    return part, _slack(whole, part)
+    slack = ZERO
+    if listed < len(variables.numbers):
+        slack += _slack(whole, part)
+    if any(errors.values()):
+        slack += rounding_slack(network, chosen, W, inputs, scale, errors)
+    return part, slack
 
 
 def _number_variables(ranges: Slopes, inputs: list[int], kept: Mapping[int, Kept]) -> Variables:
@@ -81,43 +105,47 @@ def _number_variables(ranges: Slopes, inputs: list[int], kept: Mapping[int, Kept
 
 
 def _substitute(
-    network: Network, ranges: Slopes, W: Matrix, variables: Variables, scale: Vector | None
-) -> Problem:
-    """Section 3: the problem in all variables, by substitution from the input to the output."""
+    network: Network,
+    chosen: Substitutions,
+    W: Matrix,
+    variables: Variables,
+    scale: Vector | None,
+) -> tuple[Problem, Errors]:
+    """Section 3: the problem in all variables, by substitution from the input to the output.
+
+    Long coefficients of the inputs of neurons are rounded, by at most what is returned, relative.
+    """
     count = len(variables.numbers)
-    A = Matrix.zero(count, count)
+    numbers: list[int] = []  # of the variables of activation nodes, as they come
+    equations = []  # of these variables
     slopes = [(ZERO, ZERO)] * count
     values: list[Matrix] = []  # of every node: coefficients of the variables
+    errors = {}
     for i, node in enumerate(network.nodes):
         value = _own_variables(i, node, variables.numbers)
         if i == 0 and scale is not None:
-            value = Matrix.diagonal(scale) @ value
+            value = value.scaled_rows(scale)
         if node.is_activation:
-            y = values[node.source]
-            chosen = _substitutions(i, node, ranges[i], variables)
-            equations: list[dict[int, int]] = [{} for _ in range(count)]
-            for k, substitution in enumerate(chosen):
-                if (i, k) in variables.numbers:
-                    number = variables.numbers[i, k]
-                    equations[number] = y.rows[k]
-                    slopes[number] = substitution.slopes
-            A += Matrix(equations, count, y.exponent)
-            middles = Matrix.diagonal([substitution.middle for substitution in chosen])
-            factors = Matrix.diagonal([substitution.factor for substitution in chosen])
-            value = factors @ value + middles @ y
+            y, errors[i] = values[node.source].shortened()
+            own = [k for k in range(node.size) if (i, k) in variables.numbers]
+            equations.append(y.chosen_rows(own))
+            for k in own:
+                number = variables.numbers[i, k]
+                numbers.append(number)
+                slopes[number] = chosen[i][k].slopes
+            middles = [substitution.middle for substitution in chosen[i]]
+            factors = [substitution.factor for substitution in chosen[i]]
+            value = value.scaled_rows(factors) + y.scaled_rows(middles)
         else:
             for source, matrix in node.inputs:
                 value += matrix @ values[source]
         values.append(value)
-    return Problem(variables.inputs, A, slopes, W @ values[-1])
-
-
-class Substitution(NamedTuple):
-    """x = middle y + factor z, z = s y, with s in a range of slopes."""
-
-    middle: Fraction
-    factor: Fraction
-    slopes: Interval
+    stacked = Matrix.stack(equations, count)
+    rows: list[dict[int, int]] = [{} for _ in range(count)]
+    for number, row in zip(numbers, stacked.rows, strict=True):
+        rows[number] = row
+    A = Matrix(rows, count, stacked.exponent)
+    return Problem(variables.inputs, A, slopes, W @ values[-1]), errors
 
 
 def _substitutions(
@@ -177,18 +205,100 @@ def _slack(whole: Problem, part: Problem) -> Fraction:
     return sum(left_out.row_sums(), ZERO)
 
 
+def rounding_slack(
+    network: Network,
+    chosen: Substitutions,
+    W: Matrix,
+    inputs: list[int],
+    scale: Vector | None,
+    errors: Errors,
+) -> Fraction:
+    """Section 3, slack: what rounded coefficients change in all rows, at most.
+
+    An input y of an activation is off by the error times the sum over all paths to it, and that is
+    multiplied by at most the sum over all paths from it to the rows.
+    """
+    sizes = [[ZERO] * network.input_size]  # sums over all paths to the entries of all nodes
+    for j in inputs:
+        sizes[0][j] = ONE if scale is None else scale[j]
+    losses: dict[int, Vector] = {}
+    for i, node in enumerate(network.nodes[1:], start=1):
+        size = [ZERO] * node.size
+        if node.is_activation:
+            losses[i] = [errors[i] * y for y in sizes[node.source]]
+            for k, substitution in enumerate(chosen[i]):
+                size[k] = substitution.steepest * (sizes[node.source][k] + losses[i][k])
+        else:
+            for source, matrix in node.inputs:
+                size = _added(size, abs(matrix).times(sizes[source]))
+        sizes.append(size)
+    return _paths_from(network, chosen, W, losses)
+
+
+def _paths_from(
+    network: Network, chosen: Substitutions, W: Matrix, losses: Mapping[int, Vector]
+) -> Fraction:
+    """The sum over all paths to the rows from inputs of activations, times the loss there."""
+    gains = [[ZERO] * node.size for node in network.nodes]
+    gains[-1] = abs(W.transpose()).row_sums()
+    slack = ZERO
+    for i in range(len(network.nodes) - 1, 0, -1):
+        node = network.nodes[i]
+        if node.is_activation:
+            steepest = [substitution.steepest for substitution in chosen[i]]
+            gain = [a * b for a, b in zip(gains[i], steepest, strict=True)]
+            slack += sum((a * b for a, b in zip(gain, losses[i], strict=True)), ZERO)
+            gains[node.source] = _added(gains[node.source], gain)
+        else:
+            for source, matrix in node.inputs:
+                gain = abs(matrix.transpose()).times(gains[i])
+                gains[source] = _added(gains[source], gain)
+    return slack
+
+
+def _added(left: Vector, right: Vector) -> Vector:
+    return [a + b for a, b in zip(left, right, strict=True)]
+
+
 def path_sums(problem: Problem) -> Matrix:
     """For all rows of C and all inputs, the sum over all paths from the input to the row of
-    products of absolute coefficients and largest absolute slopes: at least any derivative.
-
-    A step leads from a variable to earlier ones, so that no path is endless.
-    """
-    rows = len(problem.C.rows)
+    products of absolute coefficients and largest absolute slopes: at least any derivative."""
     steepest = [max(-low, high) for low, high in problem.slopes]
-    step = Matrix.diagonal(steepest) @ abs(problem.A)
-    total = Matrix.zero(rows, problem.inputs)
-    paths = abs(problem.C)  # from each row back to a variable: by no step, then one more each time
-    while any(paths.rows):
-        total += paths.first(rows, problem.inputs)
-        paths = paths @ step
-    return total
+    step = Matrix.stack([abs(problem.A).scaled_rows(steepest)], problem.A.width)
+    order = _last_to_first(step.rows)
+    levels = [0] * step.width  # the longest path from a row of C
+    for v in order:
+        for j in step.rows[v]:
+            levels[j] = max(levels[j], levels[v] + 1)
+    depth = max(levels)
+    unit = -step.exponent  # a step adds so many bits after the point
+    exponent = problem.C.exponent - depth * unit
+    totals = []
+    for row in abs(problem.C).rows:
+        sums = dict(shifted(row, depth * unit))
+        for v in order:
+            paths = sums.get(v, 0) >> unit  # no bit is lost, since a step is left
+            for j, value in step.rows[v].items():
+                sums[j] = sums.get(j, 0) + paths * value
+        totals.append({j: value for j, value in sums.items() if j < problem.inputs})
+    return Matrix(totals, problem.inputs, exponent)
+
+
+def _last_to_first(rows: Sequence[Mapping[int, int]]) -> list[int]:
+    """The variables, each after all that read it: row v is what variable v reads.
+
+    Variables read earlier ones alone, so that all of them are reached."""
+    readers = [0] * len(rows)
+    for row in rows:
+        for j in row:
+            readers[j] += 1
+    ready = [v for v, count in enumerate(readers) if count == 0]
+    order = []
+    while ready:
+        v = ready.pop()
+        order.append(v)
+        for j in rows[v]:
+            readers[j] -= 1
+            if readers[j] == 0:
+                ready.append(j)
+    return order

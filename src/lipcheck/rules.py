@@ -18,22 +18,22 @@ from .exact import (
     Matrix,
     Vector,
     align,
-    decimal,
-    inner_products,
     root_rounded_up,
+    shortened_down,
     sum_of_squares,
 )
+from .factors import check_semidefinite
 from .intervals import Slopes
 from .lines import Lines
 from .network import Network
 from .polynomials import Monomial, expand_products, monomial_of, objective_polynomial
 from .problem import Problem, path_sums
+from .products import gram
 from .signs import Equations, SignTriangle, only_inner_are_read, sign_matrix
 from .verdicts import REJECTED, require
 
-BLOCK = 64  # rows of L L^T that are held at a time, to save memory
+WEIGHT_BITS = 64  # of a weight of a square in S, which is rounded down
 
-Triangle = list[list[int]]  # rows of a matrix up to its diagonal
 Amounts = list[tuple[str, Fraction]]  # names of numbers that add up to a bound, and the numbers
 
 
@@ -277,23 +277,27 @@ def rule_sdp(lines: Lines, term: Term) -> Amounts:
 
 
 def sdp_matrix(problem: Problem, mu: Vector, delta: Vector, tau: Vector) -> Matrix:
-    """Section 4, rule sdp: S in the variables (t, z, w).
+    """Section 4, rule sdp: S in the variables (t, z, w), up to its diagonal.
 
-    C is written below the diagonal alone, since nothing above it is read.
+    With m = (l + u) / 2, sym[(e_a - l_a A_a)(e_a - u_a A_a)^T] is e_a e_a^T, less m_a e_a A_a^T
+    and its transpose, plus l_a u_a A_a A_a^T. The weights of the last are rounded down: what that
+    takes from S is positive semidefinite.
     """
     rows = len(problem.C.rows)
-    width = problem.C.width
-    order = width + rows
-    one = Matrix([{a: 1} for a in range(width)], order)
-    low = Matrix.diagonal([low for low, _ in problem.slopes])
-    high = Matrix.diagonal([high for _, high in problem.slopes])
-    weights = Matrix.diagonal([ZERO] * problem.inputs + tau)
-    # The sum over a of tau_a (e_a - l_a A_a)(e_a - u_a A_a)^T, not yet symmetric.
-    slopes = (one - low @ problem.A).transpose() @ weights @ (one - high @ problem.A)
-    objective = Matrix([{}] * width + problem.C.rows, order, problem.C.exponent)  # rows w
-    twice = slopes + slopes.transpose() + objective
-    diagonal = Matrix.diagonal(delta + [ZERO] * len(tau) + mu)
-    return Matrix(twice.rows, order, twice.exponent - 1) + diagonal
+    order = problem.C.width + rows
+    weights = [ZERO] * problem.inputs + tau
+    crossed = []
+    squared = []
+    for weight, (low, high) in zip(weights, problem.slopes, strict=True):
+        crossed.append(-weight * (low + high) / 2)
+        squared.append(shortened_down(weight * low * high, WEIGHT_BITS))
+    integers, exponent = align(squared)
+    A = problem.A.reduced()
+    squares = gram(A.rows, integers, A.width)
+    S = Matrix(squares, order, exponent + 2 * A.exponent) + A.scaled_rows(crossed)
+    objective = Matrix(problem.C.rows, order, problem.C.exponent - 1)  # rows w
+    diagonal = Matrix.diagonal(delta + tau + mu)
+    return Matrix.stack([S, objective], order) + diagonal
 
 
 # Rule signs.
@@ -343,73 +347,6 @@ def read_triangles(lines: Lines, signs: int) -> list[SignTriangle]:
         lines.require(valid, "signs ascend, a pattern is below 4, and a multiplier not negative")
         triangles.append(SignTriangle((i, j, k), pattern, weight * unit))
     return triangles
-
-
-# Factors.
-
-
-def check_semidefinite(lines: Lines, S: Matrix) -> None:
-    """Section 4, factors: reject unless D S D - L L^T is diagonally dominant.
-
-    Then it is semidefinite, so is L L^T, so is their sum D S D, and so is S. Only the lower
-    triangle of S is used; the upper one is taken to be the same.
-    """
-    order = len(S.rows)
-    D, D_exponent = align(lines.numbers("scale", order, least=1))
-    L = read_triangle(lines, order)
-    margins, exponent = dominance(S, D, D_exponent, L)
-    worst = min(range(order), key=margins.__getitem__)
-    lack = -margins[worst] * TWO ** (exponent - 2 * D_exponent) / D[worst] ** 2
-    reason = "a matrix is not proved positive semidefinite: "
-    reason += f"row {worst} of {order} lacks {decimal(lack)} on its diagonal"
-    require(margins[worst] >= 0, reason, REJECTED)
-
-
-def read_triangle(lines: Lines, order: int) -> Triangle:
-    """Section 4, factors: the rows of L up to the diagonal, with the zeros that the file omits."""
-    L = []
-    for i in range(order):
-        entries = lines.integers("row")
-        fits = len(entries) <= i + 1
-        lines.require(fits, f"row {i} of a factor has at most {i + 1} entries")
-        zeros = [0] * (i + 1 - len(entries))
-        L.append(zeros + entries)
-    return L
-
-
-def dominance(S: Matrix, D: list[int], D_exponent: int, L: Triangle) -> tuple[list[int], int]:
-    """For every row of D S D - L L^T, its diagonal entry less the absolute values of the others:
-    integers, and the exponent of the power of two that they count."""
-    product_exponent = S.exponent + 2 * D_exponent  # of D S D; that of L L^T is 0
-    exponent = min(product_exponent, 0)
-    product_shift = product_exponent - exponent
-    margins = [0] * len(L)
-    for begin in range(0, len(L), BLOCK):
-        end = min(begin + BLOCK, len(L))
-        first = min(leading_zeros(row) for row in L[begin:end])
-        # From column `first` on, rows of L before that number have no entries.
-        left = [row[first:] for row in L[begin:end]]
-        right = [row[first:] for row in L[first:end]]
-        for i, squares in enumerate(inner_products(left, right), begin):
-            difference = {}
-            for j, value in S.rows[i].items():
-                if j <= i:
-                    difference[j] = (D[i] * value * D[j]) << product_shift
-            for j, square in enumerate(squares[: i + 1 - first], first):
-                difference[j] = difference.get(j, 0) - (square << -exponent)
-            margins[i] += difference.pop(i)
-            for j, value in difference.items():
-                margins[i] -= abs(value)
-                margins[j] -= abs(value)
-    return margins, exponent
-
-
-def leading_zeros(row: list[int]) -> int:
-    """How many zeros a row begins with, its last entry not counted."""
-    count = 0
-    while count < len(row) - 1 and row[count] == 0:
-        count += 1
-    return count
 
 
 RULES: dict[str, Rule] = {

@@ -47,8 +47,8 @@ def sign_matrix(
     units = 1 + neurons  # w and e come before x
     first_z = units + problem.inputs
     order = first_z + neurons
-    low = Matrix.diagonal([low for low, _ in problem.slopes])
-    high = Matrix.diagonal([high for _, high in problem.slopes])
+    low = [low for low, _ in problem.slopes]
+    high = [high for _, high in problem.slopes]
     tau = [ZERO] * problem.C.width
     for a, value in zip(equations.inner, equations.tau, strict=True):
         tau[problem.inputs + a] = value
@@ -56,7 +56,7 @@ def sign_matrix(
     y = problem.A @ x
     by_x, by_y = bilinear_forms(problem, equations, order)
     form = by_x.transpose() @ x + by_y.transpose() @ y + triangle_form(triangles, order)
-    form += (x - low @ y).transpose() @ Matrix.diagonal(tau) @ (x - high @ y)
+    form += (x - y.scaled_rows(low)).transpose() @ (x - y.scaled_rows(high)).scaled_rows(tau)
     S = (form + form.transpose()).half() + Matrix.diagonal(squares + [ZERO] * neurons)
     kept = [*range(first_z), *(first_z + a for a in equations.inner)]
     chosen, _ = S.chosen_rows(kept).take(kept)

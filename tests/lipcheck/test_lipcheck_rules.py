@@ -9,12 +9,13 @@ from exact_matrices import dense_rows
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from lipcheck import exact
+from lipcheck import exact, products
 from lipcheck.exact import Matrix
+from lipcheck.factors import check_semidefinite
 from lipcheck.lines import Lines
 from lipcheck.network import Network
 from lipcheck.problem import Problem
-from lipcheck.rules import RULES, Norms, Term, check_semidefinite, operator_norm
+from lipcheck.rules import RULES, Norms, Term, operator_norm
 from lipcheck.verdicts import Failure
 
 SMALL = st.integers(-8, 8)
@@ -202,6 +203,22 @@ def test_factors_of_semidefinite_matrices_pass_and_nothing_else(factor, excess, 
         check_semidefinite(lines(*text), Matrix([dict(enumerate(row)) for row in S], 4, -2 * shift))
 
 
+@given(factor=matrices, places=st.permutations(range(4)))
+def test_factors_in_another_order(factor, places):
+    """Any square matrix L, with its rows in any order: S = L L^T passes, and nothing less."""
+    S = []
+    for i, row in enumerate(factor):
+        S.append({j: sum(map(int.__mul__, row, factor[j])) for j in range(i + 1)})
+    text = ["scale 0 1 1 1 1", f"order {' '.join(map(str, places))}"]
+    for place in places:
+        pairs = [f"{j} {value}" for j, value in enumerate(factor[place])]
+        text.append(f"row {' '.join(pairs)}")
+    check_semidefinite(lines(*text), Matrix(S, 4))
+    S[2][2] -= 1
+    with pytest.raises(Failure, match="rejected"):
+        check_semidefinite(lines(*text), Matrix(S, 4))
+
+
 @given(
     rows=st.lists(st.lists(SMALL, min_size=3, max_size=3), min_size=1, max_size=3),
     t=st.lists(SMALL, min_size=3, max_size=3),
@@ -223,28 +240,46 @@ def test_operator_norms(rows, t, inputs, outputs):
     assert operator_norm(one_entry, Norms(inputs, outputs)) == size  # exact roots stay so
 
 
+def random_rows(rng, height, width, bits):
+    return [
+        {j: rng.getrandbits(bits) - (1 << bits - 1) for j in range(width)} for _ in range(height)
+    ]
+
+
+def weighted_squares(rows, weights, width):
+    """What `gram` computes, by its definition."""
+    total = []
+    for i in range(width):
+        entries = []
+        for j in range(i + 1):
+            terms = zip(rows, weights, strict=True)
+            entries.append(sum(row.get(i, 0) * row.get(j, 0) * weight for row, weight in terms))
+        total.append(entries)
+    return total
+
+
+@pytest.mark.parametrize("with_flint", [True, False])
 @pytest.mark.parametrize("bits", [8, 40, 200])
-def test_products_of_matrices_do_not_depend_on_flint(bits):
-    """Large enough for flint, if it is installed; the plain sums are computed here."""
-    n, rng = 60, random.Random(bits)
-    a, b = (
-        [[rng.getrandbits(bits) - (1 << bits - 1) for _ in range(n)] for _ in range(n)]
-        for _ in range(2)
-    )
-    product = Matrix([dict(enumerate(row)) for row in a], n) @ Matrix(
-        [dict(enumerate(row)) for row in b], n
-    )
-    columns = list(zip(*b, strict=True))
-    assert dense_rows(product) == [
-        [sum(map(int.__mul__, row, column)) for column in columns] for row in a
-    ]
-    short = [row[: i + 1] for i, row in enumerate(a)]
-    assert exact.inner_products(short, short) == [
-        [sum(map(int.__mul__, p, q)) for q in short] for p in short
-    ]
+def test_products_of_matrices_do_not_depend_on_flint(bits, with_flint, monkeypatch):
+    """Large enough for blocks; the plain sums are computed here."""
+    if not with_flint:
+        monkeypatch.setattr(products, "flint", None)
+    n = 60
+    rng = random.Random(bits)
+    a = random_rows(rng, n, n, bits)
+    b = random_rows(rng, n, n, bits)
+    product = Matrix(a, n) @ Matrix(b, n)
+    expected = []
+    for row in a:
+        expected.append([sum(row[k] * b[k][j] for k in range(n)) for j in range(n)])
+    assert dense_rows(product) == expected
+    weights = [rng.randrange(-5, 5) for _ in range(n)]
+    squares = products.gram(a, weights, n)
+    found = [[row.get(j, 0) for j in range(i + 1)] for i, row in enumerate(squares)]
+    assert found == weighted_squares(a, weights, n)
 
 
-def test_products_of_matrices_in_blocks():
+def test_products_of_matrices_in_blocks(monkeypatch):
     """Rows that share their columns are multiplied as blocks, the others entry by entry."""
     rng = random.Random(0)
     size = 80
@@ -257,6 +292,13 @@ def test_products_of_matrices_in_blocks():
     right = [{(5 * i) % 400: rng.getrandbits(40), i: 3} for i in range(3 * size)]
     for others, width in ((right, 400), (left, 3 * size)):
         product = Matrix(left, 3 * size) @ Matrix(others, width)
-        entry_by_entry = [exact.product_of_row(row, others) for row in left]
+        entry_by_entry = [products.product_of_row(row, others) for row in left]
         assert dense_rows(product) == dense_rows(Matrix(entry_by_entry, width))
-    assert len(exact.groups_of_rows(left)) == 3
+    assert len(list(products.groups_of_rows(left))) == 3
+    monkeypatch.setattr(products, "TILE", 7)  # several of them
+    weights = [rng.randrange(-3, 3) for _ in left]
+    one_by_one: list[dict[int, int]] = [{} for _ in range(3 * size)]
+    for row, weight in zip(left, weights, strict=True):
+        products.add_square(one_by_one, row, weight)
+    found = Matrix(products.gram(left, weights, 3 * size), 3 * size)
+    assert dense_rows(found) == dense_rows(Matrix(one_by_one, 3 * size))

@@ -23,7 +23,7 @@ from lipcheck.cells import (
     whole_domain,
 )
 from lipcheck.claim import Claim
-from lipcheck.exact import Matrix, align
+from lipcheck.exact import GRID, Matrix, align
 from lipcheck.forms import fix
 from lipcheck.inputs import Bounds
 from lipcheck.lines import Lines
@@ -155,7 +155,7 @@ class TreeWriter:
                 slope = low
                 if low < high and known.lower < known.upper:
                     ends = [known.function.at(x).value[0] for x in (known.lower, known.upper)]
-                    slope = (ends[1] - ends[0]) / (known.upper - known.lower)
+                    slope = Fraction(ends[1] - ends[0], GRID) / (known.upper - known.lower)
                 slopes[len(slopes)] = floor(slope * 2**SLOPES)
         count = len(cell.constraints)
         weights = {n: int(n == count - 1) for n in range(count)}

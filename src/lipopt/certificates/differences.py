@@ -20,6 +20,7 @@ from .flat import Flat
 
 CANCELLED = 2.0**-48  # a coefficient that floats find to be zero, relative to its terms
 ENCLOSED = 2.0**-126  # what the two programs' slopes may differ by: some steps of their grid
+ROUNDED = 2.0**-92  # what the checker may round coefficients by, relative, and some more
 
 Doubts: TypeAlias = Mapping[int, Array]  # by activation node, one number for each neuron
 
@@ -80,7 +81,7 @@ def _slope_doubt(node: Activation, interval: Interval, error: Array) -> tuple[Ar
 
 
 def slack_of(network: Network, task: Task, flat: Flat) -> float:
-    """What the checker adds for neurons that are not listed, and for slopes it rounds differently.
+    """What the checker adds for neurons that are not listed, and for what it rounds differently.
 
     Neurons are not listed if they are substituted in `flat`, or if presolve dropped them because
     their paths cancel."""
@@ -93,7 +94,7 @@ def slack_of(network: Network, task: Task, flat: Flat) -> float:
             continue
         unlisted = ~np.isin(layer.neurons, listed.get(layer.node, []))
         dropped = np.where(unlisted, CANCELLED * (layer.upper - layer.lower), 0.0)
-        others.append(ENCLOSED + dropped)
+        others.append(ENCLOSED + ROUNDED * layer.steepest + dropped)
     total = _paths_through(task.problem, substituted) + _paths_through(task.raw, others)
     return total * (1 + 1e-6)
 
