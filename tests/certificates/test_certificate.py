@@ -7,6 +7,7 @@ from typing import Any, get_args
 
 import numpy as np
 import pytest
+import scipy.sparse as sp
 import torch
 from hypothesis import given, settings
 from lipcheck_files import verdict
@@ -15,7 +16,11 @@ from strategies import Question, questions
 
 import lipcheck.certificate
 import lipcheck.network
+from lipcheck.exact import Matrix
+from lipcheck.factors import check_semidefinite
+from lipcheck.lines import Lines
 from lipopt import Ball, Box, LipoptError, bound, load
+from lipopt.certificates.factor import LEAST_SPARSE_ORDER, factor_lines
 from lipopt.certificates.multipliers import SDP_LOSS
 from lipopt.certificates.write import WRITERS, certify
 from lipopt.methods.branch import Branch
@@ -432,3 +437,24 @@ def test_coefficients_of_an_lp_that_cancel(directory):
     ball = Ball(np.array([0.1, 0.2]), 0.0)
     certificate, _ = export(network, "lipopt", domain=ball, directory=directory)
     assert certificate.bound < 1e-6
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_sparse_factors(seed):
+    """Of a sparse matrix: written in an order of elimination, and none if it is not definite."""
+    rng = np.random.default_rng(seed)
+    order = LEAST_SPARSE_ORDER
+    integers = sp.random_array((order, order), density=2 / order, rng=rng)
+    integers.data = rng.integers(-9, 10, len(integers.data)).astype(float)
+    S = integers @ integers.T + sp.diags_array(rng.integers(1, 9, order).astype(float))
+    written = factor_lines(sp.csr_array(S), np.zeros(order))
+    assert written is not None
+    head, elimination, *rows = written
+    assert elimination.startswith("order ")
+    assert sum(len(row.split()) - 1 for row in rows) < 0.1 * order**2
+    exact: list[dict[int, int]] = [{} for _ in range(order)]
+    for i, j, value in zip(*sp.find(S), strict=True):
+        exact[i][j] = int(value)
+    lines = Lines("\n".join([head, elimination, *rows, ""]).encode())
+    check_semidefinite(lines, Matrix(exact, order))
+    assert factor_lines(sp.csr_array(S - 30 * sp.eye_array(order)), np.zeros(order)) is None

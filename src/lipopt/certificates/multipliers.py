@@ -127,21 +127,18 @@ def _cost(multipliers: Rounded, every: bool) -> Fraction:
     return sum(values, Fraction(0)) if every else max(values)
 
 
-def _dual_matrix(flat: Flat, grid: _Grid) -> Array:
+def _dual_matrix(flat: Flat, grid: _Grid) -> sp.csr_array:
     """S of the rule `sdp`, in floating point."""
     mu = grid.mu.values
     delta = grid.delta.values
     tau = np.concatenate([*(part.values for part in grid.tau), np.zeros(0)])
     n = flat.inputs
     variables = flat.A.shape[1]
-    order = variables + len(mu)
     neurons = sp.eye_array(variables - n, variables, k=n, format="csr")
     below = neurons - sp.diags_array(flat.lower) @ flat.A
     above = neurons - sp.diags_array(flat.upper) @ flat.A
-    half = (below.T @ (sp.diags_array(tau) @ above)).toarray()
-    S = np.zeros((order, order))
-    S[:variables, :variables] = (half + half.T) / 2
-    S[variables:, :variables] = flat.C / 2
-    S[:variables, variables:] = flat.C.T / 2
-    S[np.arange(order), np.arange(order)] += np.concatenate([delta, np.zeros(variables - n), mu])
-    return S
+    half = below.T @ (sp.diags_array(tau) @ above)
+    C = sp.csr_array(flat.C / 2)
+    S = sp.block_array([[(half + half.T) / 2, C.T], [C, None]], format="csr")
+    diagonal = np.concatenate([delta, np.zeros(variables - n), mu])
+    return sp.csr_array(S + sp.diags_array(diagonal))

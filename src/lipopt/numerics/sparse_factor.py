@@ -51,6 +51,16 @@ class SparseFactor:
         """M^-1 right, in plain floating point."""
         return np.asarray(self.factors.solve(right))
 
+    @property
+    def order(self) -> Array:
+        """The order of elimination: the rows of M that those of the factors belong to."""
+        return np.argsort(self.factors.perm_c)
+
+    def cholesky(self) -> sp.csr_array:
+        """L D^(1/2), by rows, in plain floating point."""
+        pivots = self.factors.U.diagonal()
+        return sp.csr_array(self.factors.L @ sp.diags_array(np.sqrt(pivots)))
+
     def error(self) -> float:
         """An upper bound on the spectral norm of M - L D L^T: its largest row sum."""
         lower = self.factors.L
