@@ -132,8 +132,10 @@ def test_hundreds_of_mutations(tmp_path):
     assert min(outcomes[code] for code in (0, 1, 2)) > 0
 
 
-@pytest.mark.parametrize("name", ["-ball-", "-units"])
-def test_hundreds_of_mutations_of_balls_and_units(name, tmp_path):
+@pytest.mark.parametrize(
+    "name", ["-ball-", "-units", "-signs", "-through-", "-merge-", "-sparse-", "-margins-"]
+)
+def test_hundreds_of_mutations_of_one_kind(name, tmp_path):
     outcomes = mutate_and_check(0, 200, tmp_path, name)
     assert min(outcomes[code] for code in (0, 1, 2)) > 0
 
@@ -149,7 +151,21 @@ def test_hundreds_of_mutations_of_values(tmp_path):
 
 
 @pytest.mark.nightly
-@pytest.mark.parametrize("name", ["", "-tree-", "-ball-", "-units", "-values-"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "",
+        "-tree-",
+        "-ball-",
+        "-units",
+        "-values-",
+        "-margins-",
+        "-signs",
+        "-through-",
+        "-merge-",
+        "-sparse-",
+    ],
+)
 @pytest.mark.parametrize("seed", range(1, 11))
 def test_ten_thousand_mutations(seed, name, tmp_path):
     mutate_and_check(seed, 1000, tmp_path, name)
