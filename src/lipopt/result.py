@@ -58,6 +58,7 @@ class Result:
             primal: (sdp, lip-sdp) the value of the relaxation without cuts; the bound is a little more,
                 unless the search ended early.
             rank: (sdp, lip-sdp) the number of coordinates of the vectors at the end.
+            left_out: of a network that is too large for the SDP, the layers that path sums stand for.
             triangles: (sdp with cuts, auto) the number of triangle inequalities in the proof.
             rows: (sdp) the number of margins that share the multipliers, in a batch run with
                 `certify`.

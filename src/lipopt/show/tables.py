@@ -101,6 +101,10 @@ def show(
         reasons |= r.details.get("refused", {})
     for name, reason in reasons.items():
         console.print(f"{name} was not used: {printable(reason)}", highlight=False)
+    for r in results:
+        if "left_out" in r.details:
+            kept = f"the whole is too large, path sums stand for {r.details['left_out']}"
+            console.print(f"{r.by}: {kept}", highlight=False)
     console.print(lower_lines(results[0]), highlight=False)
 
 

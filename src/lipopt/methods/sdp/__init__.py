@@ -4,6 +4,7 @@ Each module imports from those below it:
 
     lip_sdp           LipSDP: the l2 bound, times a factor
     method            SDP: the door
+    first_layers      what is left of problems that are too large
     over_inputs       the maximum over inputs under l1
     search            ascent and dual in turn, then the proofs
     hyperplanes       vectors rounded to slopes: a lower bound on the POP

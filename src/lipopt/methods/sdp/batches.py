@@ -48,19 +48,28 @@ def split_into_batches(problems: Sequence[DerivativeProblem]) -> Iterator[list[i
         yield batch
 
 
+def is_too_large(problem: DerivativeProblem, device: str | None) -> bool:
+    """Whether the dual of a problem needs a block that is too large."""
+    return _largest_dense_block(problem) > _largest_possible(device)
+
+
 def check_blocks(problems: Sequence[DerivativeProblem], device: str | None) -> None:
     """Raise LipoptError if the dual of one of the problems needs a block that is too large."""
     largest = max(_largest_dense_block(problem) for problem in problems)
-    on_cpu = runs_on_cpu(device)
-    limit = MAX_BLOCK_ON_CPU if on_cpu else MAX_BLOCK_ON_DEVICE
+    limit = _largest_possible(device)
     if largest <= limit:
         return
     advice = "use 'path-sum'"
-    if on_cpu:
+    if runs_on_cpu(device):
         advice += f", or a GPU (--device cuda), which takes {MAX_BLOCK_ON_DEVICE}"
     raise LipoptError(
         f"a layer of {largest} is too wide for the SDP, which takes up to {limit}; {advice}"
     )
+
+
+def _largest_possible(device: str | None) -> int:
+    """The largest order of a dense block."""
+    return MAX_BLOCK_ON_CPU if runs_on_cpu(device) else MAX_BLOCK_ON_DEVICE
 
 
 def _largest_dense_block(problem: DerivativeProblem) -> int:

@@ -31,9 +31,10 @@ from ...problem.task import Status, Task, UpperBound
 from ..baselines import path_sum_bound
 from ..registry import register
 from .backend import Backend, backend, enough_memory
-from .batches import check_blocks, runs_on_cpu, split_into_batches
+from .batches import check_blocks, is_too_large, runs_on_cpu, split_into_batches
 from .cuts import Cuts
 from .dual import Dual
+from .first_layers import smallest_cut, without_first_layers
 from .hyperplanes import round_vectors
 from .over_inputs import maximum_over_inputs
 from .search import Candidate, Found, Search, prove_candidates, remember_vectors
@@ -82,7 +83,20 @@ class SDP:
             raise LipoptError(f"the gap must be positive, got {self.gap}")
 
     def __call__(self, task: Task) -> UpperBound:
+        if not task.keeps_proof and is_too_large(task.problem, self.device):
+            count = smallest_cut(task.problem, self.device)
+            if count is not None:
+                return self._without_first_layers(task, count)
         return self.together([task])[0]
+
+    def _without_first_layers(self, task: Task, count: int) -> UpperBound:
+        """The bound of the rest of a problem that is too large. No certificate goes with it."""
+        rest = without_first_layers(task.problem, count)
+        smaller = Task(rest, rest, task.budget)
+        found = replace(self, cuts=False).together([smaller])[0]
+        details = {**found.details, "left_out": f"{count} of {len(task.problem.layers)} layers"}
+        details.pop("primal", None)  # it says nothing about the whole
+        return replace(found, pop_lower=None, proof=None, details=details)
 
     def together(self, tasks: Sequence[Task]) -> list[UpperBound]:
         """The bounds of tasks of one network, solved in batches.
