@@ -83,6 +83,21 @@ def test_alternating_maximization_finds_the_optimum_of_small_problems(seed: int)
     assert 0.97 * optimum <= found <= optimum * (1 + 1e-12)
 
 
+@pytest.mark.parametrize("norm", ["linf", "l2", "l1"])
+def test_shaking_raises_the_lower_bound(norm: NormName) -> None:
+    from lipopt.lower import pop as lower
+    from lipopt.problem.question import Question, pose
+    from lipopt.problem.task import Budget
+
+    rng = np.random.default_rng(0)
+    network = lipopt.load([rng.normal(size=s) for s in ((60, 40), (60, 60), (60, 60), (3, 60))])
+    problem = pose(network, Question.about(network, norm=norm, output="all")).problem
+    plain = lower.alternating(problem, Budget(), restarts=4)
+    shaken = lower.alternating(problem, Budget(), restarts=4, shakes=20)
+    upper = lipopt.bound(network, norm=norm, output="all", method="sdp", samples=10).upper
+    assert plain < shaken <= upper
+
+
 def test_against_torch_gradients() -> None:
     torch.manual_seed(0)
     module = torch.nn.Sequential(

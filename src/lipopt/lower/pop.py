@@ -14,6 +14,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator, Sequence
 from decimal import Decimal, localcontext
+from typing import NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
@@ -28,6 +29,11 @@ ENUMERATED = 14  # neurons of unknown slope up to which all vertices are tried
 RESTARTS = 64  # random starts of alternating maximization
 SWEEPS = 100  # rounds of alternating maximization at most
 IMPROVEMENT = 1e-12  # relative gain of a round below which it ends
+# The shares of slopes that are changed when the best choice is shaken: few of them lead back to it,
+# many leave nothing of it.
+SHAKEN_SHARES = np.repeat([0.01, 0.03, 0.1, 0.3], 4)
+FAILED_SHAKES = 4  # in a row, after which no more are tried
+MIN_SHAKE_GAIN = 1e-3  # relative gain of a round, and of one that has not failed
 DECIMAL_LOSS = 1e-3  # a value that may lose more than this share to rounding is found in decimals
 DIGITS = 24  # of a decimal sum without cancellation
 DECIMAL_WORK = 1_000_000  # coefficients times outputs for which decimals take a second
@@ -53,13 +59,25 @@ def _slopes_of(problem: DerivativeProblem, best: Sample) -> list[Array]:
     return slopes
 
 
+class _Best(NamedTuple):
+    """The best of several choices of slopes."""
+
+    slopes: list[Array]  # by layer, (neurons, 1)
+    rows: Array  # the direction of the outputs that counts, (outputs, 1)
+    value: float
+
+
 def alternating(
     problem: DerivativeProblem,
     budget: Budget,
     starts: Sequence[Sequence[Array]] = (),
     restarts: int = RESTARTS,
+    shakes: int = 0,
 ) -> float:
-    """A lower bound: t, then the slopes layer by layer, each the best for the rest, while it helps."""
+    """A lower bound: t, then the slopes layer by layer, each the best for the rest, while it helps.
+
+    Then some slopes of the best choice are changed at random, and it begins again from there, up to
+    `shakes` times."""
     rng = np.random.default_rng(budget.seed)
     restarts = max(4, min(restarts, BATCH_ENTRIES // max(1, sum(problem.sizes))))
     slopes = _random_vertices(problem, rng, restarts, starts)
@@ -68,7 +86,25 @@ def alternating(
     if problem.outputs > 1:
         directions = rng.standard_normal((problem.outputs, columns))
         rows = (problem.output_norm or problem.norm).dual.best_direction(directions)
-    value = np.full(columns, -1.0)
+    best = _ascend(problem, budget, slopes, rows, IMPROVEMENT)
+    failures = 0
+    for _ in range(shakes):
+        if failures == FAILED_SHAKES or budget.seconds_left <= 0:
+            break
+        shaken = _shaken(problem, best, rng)
+        rows = np.repeat(best.rows, len(SHAKEN_SHARES), axis=1)
+        found = _ascend(problem, budget, shaken, rows, MIN_SHAKE_GAIN)
+        failures = 0 if found.value > best.value * (1 + MIN_SHAKE_GAIN) else failures + 1
+        if found.value > best.value:
+            best = found
+    return pop_value(problem, best.slopes)
+
+
+def _ascend(
+    problem: DerivativeProblem, budget: Budget, slopes: list[Array], rows: Array, gain: float
+) -> _Best:
+    """Alternating maximization from the slopes in every column, while a round gains that much."""
+    value = np.full(rows.shape[1], -1.0)
     for _ in range(SWEEPS):
         gradient = problem.backward(slopes, rows)
         x = [problem.norm.best_direction(gradient[0])]
@@ -81,12 +117,21 @@ def alternating(
         if problem.outputs > 1:
             rows = (problem.output_norm or problem.norm).dual.best_direction(output)
         new = (rows * output).sum(axis=0)
-        improved = (new > value * (1 + IMPROVEMENT)).any()
+        improved = (new > value * (1 + gain)).any()
         value = np.maximum(new, value)
         if not improved or budget.seconds_left <= 0:
             break
-    best = int(np.argmax(value))
-    return pop_value(problem, [s[:, [best]] for s in slopes])
+    k = int(np.argmax(value))
+    return _Best([s[:, [k]] for s in slopes], rows[:, [k]], float(value[k]))
+
+
+def _shaken(problem: DerivativeProblem, best: _Best, rng: np.random.Generator) -> list[Array]:
+    """The slopes of the best choice, a share of them at the other end in every column."""
+    slopes = []
+    for layer, s in zip(problem.layers, best.slopes, strict=True):
+        is_moved = rng.random((layer.size, len(SHAKEN_SHARES))) < SHAKEN_SHARES
+        slopes.append(np.where(is_moved, (layer.lower + layer.upper)[:, None] - s, s))
+    return slopes
 
 
 def _random_vertices(

@@ -24,6 +24,8 @@ MAX_ROUNDING_WORK = 200_000_000
 MIN_HYPERPLANES = 4
 # Random starts of the alternating maximization in addition to those of the hyperplanes.
 RESTARTS = 4
+# How often the best slopes are changed at random and maximized again, at most.
+SHAKES = 40
 
 
 def round_vectors(
@@ -31,7 +33,8 @@ def round_vectors(
 ) -> float:
     """A lower bound on the optimum of the task's problem, from the vectors of problem k.
 
-    `neurons`: where the layers of the task's problem are in the network."""
+    `neurons`: where the layers of the task's problem are in the network. The problems of a batch
+    get less time for it."""
     problem = task.problem
     numpy = network.backend.numpy
     affordable = MAX_ROUNDING_WORK // max(1, problem.nonzeros)
@@ -47,4 +50,5 @@ def round_vectors(
     starts = []
     for i in range(count):
         starts.append([of_layer[:, i] for of_layer in slopes])
-    return alternating(problem, task.budget, starts, restarts=RESTARTS)
+    shakes = SHAKES if network.batch == 1 else 0
+    return alternating(problem, task.budget, starts, restarts=RESTARTS, shakes=shakes)
