@@ -180,6 +180,8 @@ class Search:
         for k in np.flatnonzero(is_empty):
             self._note_empty(cells[int(k)])
         left = np.flatnonzero(~is_empty)
+        if len(left) == 0:
+            return
         batch = batch.only(left)
         best = ascend(batch, STEPS)
         found = evaluate(batch.with_choices(best.choices))
