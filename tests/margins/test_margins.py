@@ -159,6 +159,22 @@ def test_balls_are_decided(kind, seed):
             assert network(decision.counterexample).argmax() != label
 
 
+@pytest.mark.parametrize("norm", list(Norm))
+@pytest.mark.parametrize("architecture", ["residual", "sparse"])
+def test_a_device_decides_the_same(architecture, norm):
+    """Torch on the CPU: bounds agree up to rounding, and so do all answers."""
+    pytest.importorskip("torch")
+    network = make_network(architecture, "relu", 3)
+    balls = balls_of(network, 3, norm, (-1.0, 1.0), count=12)
+    labels = network(balls.centers).argmax(axis=1)
+    found = decide(network, balls, labels, Effort(40))
+    others = decide(network, balls, labels, Effort(40, device="cpu"))
+    for one, other in zip(found, others, strict=True):
+        assert one.status == other.status
+        assert one.rung == other.rung
+        assert one.least == pytest.approx(other.least, rel=1e-6, abs=1e-9)
+
+
 def test_a_deadline_and_no_cells():
     rng = np.random.default_rng(0)
     sizes = [6, 20, 20, 3]

@@ -35,6 +35,7 @@ def certify(
     cells: int = CELLS,
     time_limit: float | None = None,
     seed: int = 0,
+    device: str | None = None,
     certificates: str | Path | None = None,
     jobs: int = 1,
     cluster: str | None = None,
@@ -60,6 +61,7 @@ def certify(
         cells: how far branch and bound may go in one ball; 0 for not at all.
         time_limit: in seconds, for each row: after it, there is no more branch and bound.
         seed: of everything random.
+        device: a torch device, such as "cuda", for linear bounds and better lines; None for NumPy.
         certificates: a folder to write a certificate of every certified ball to. The network is
             written there too.
         jobs: the number of processes on this machine; 1 is this process.
@@ -95,6 +97,7 @@ def certify(
         cells=cells,
         time_limit=time_limit,
         seed=seed,
+        device=device,
     )
     run = Run.about(
         load(network, input_shape=input_shape), points, ask, labels=labels, resume=resume

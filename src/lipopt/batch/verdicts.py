@@ -27,6 +27,7 @@ from ..model.network import Network
 from ..model.norms import Norm, find_norm
 from ..numerics.arrays import Array
 from ..numerics.blas import quiet
+from ..numerics.devices import import_torch
 from ..numerics.rounding import written_down
 from .radius import broken_radii, largest_radius, search_radii
 from .rows import Point, read_radii
@@ -34,7 +35,8 @@ from .rows import Point, read_radii
 CELLS = 1000  # of branch and bound for one ball: about a second on a network with 200 neurons
 CLASS = "class"  # the question of a row about one ball
 CERTIFIED_RADIUS = "certified radius"  # and of one that holds a certified radius
-LARGEST_CHUNK = 64  # points that are looked at together
+LARGEST_CHUNK = 64  # points that are looked at together,
+LARGEST_DEVICE_CHUNK = 512  # and on a device
 
 
 @dataclass(frozen=True)
@@ -142,6 +144,7 @@ class Certify:
     time_limit: float | None = None  # seconds for one row
     seed: int = 0
     certificates: str | None = None  # the folder to write certificates to
+    device: str | None = None  # of torch, for backward passes
 
     format: ClassVar[str] = "lipopt-certify-1"  # of results files, changed if old ones cannot go on
     needs_label: ClassVar[bool] = True
@@ -186,14 +189,14 @@ class Certify:
 
     def points_per_chunk(self, outputs: int) -> int:
         """How many points are looked at together at most."""
-        return LARGEST_CHUNK
+        return LARGEST_CHUNK if self.device is None else LARGEST_DEVICE_CHUNK
 
     def effort(self, cells: int, points: int, keeps_proofs: bool = False) -> Effort:
         """The work that may be done on the balls of so many points."""
         deadline = None
         if self.time_limit is not None:
             deadline = time.monotonic() + points * self.time_limit
-        return Effort(cells, deadline, self.seed, keeps_proofs)
+        return Effort(cells, deadline, self.seed, keeps_proofs, self.device)
 
     def check(self, network: Network) -> None:
         """Refuse questions that make no sense, or that this network has no answer to."""
@@ -204,6 +207,8 @@ class Certify:
         if isinstance(self.cells, bool) or not isinstance(self.cells, int) or self.cells < 0:
             raise LipoptError(f"the number of cells must be a whole number >= 0, got {self.cells}")
         check_work(self.time_limit, self.seed, 1)
+        if self.device is not None:
+            import_torch(self.device)
 
 
 @quiet()

@@ -58,6 +58,9 @@ class Proving:
     ] = 1000
     time_limit: TimeOption = None
     seed: SeedOption = 0
+    device: Annotated[
+        str | None, typer.Option("--device", help="torch device for linear bounds, such as cuda")
+    ] = None
     certificates: Annotated[
         Path | None,
         typer.Option("--certificates", help="folder for a certificate of every certified ball"),
@@ -69,6 +72,7 @@ class Proving:
             "cells": self.cells,
             "time_limit": self.time_limit,
             "seed": self.seed,
+            "device": self.device,
             "certificates": self.certificates,
         }
 
@@ -93,7 +97,7 @@ def certify(
     )
     with (
         ended_like_ctrl_c(),
-        engine(where.number_of_jobs(None), where.cluster) as chosen,
+        engine(where.number_of_jobs(proving.device), where.cluster) as chosen,
         rows_progress(output.quiet) as progress,
     ):
         if output.results == STANDARD_OUTPUT:

@@ -12,9 +12,11 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from ..model.activations import LinePair
 from ..model.network import Network
-from ..numerics.arrays import Array
+from ..numerics.arrays import Array, as_array, namespace
 from .backward import Bounded, Functions, lower_bounds, values_along
+from .devices import Device
 from .enclosures import Enclosures, functions_of
 from .lines import Group, Mixed, Ranges, Sides, groups
 
@@ -82,15 +84,23 @@ def evaluate(batch: Batch) -> Bounded:
     )
 
 
+def bounds_of(batch: Batch) -> Array:
+    """The same without what they were found with, on the device of the enclosures if there is one."""
+    device = batch.enclosures.device
+    found = evaluate(batch if device is None else _on(device, batch))
+    return np.asarray(as_array(found.bounds))
+
+
 def differentiate(batch: Batch) -> Evaluated:
     """The same, with what tells how to make the bounds better."""
     network = batch.enclosures.network
     found = evaluate(batch)
     points = batch.enclosures.balls.where_least(found.own, batch.functions.owners)
     values = values_along(network, points, found.lines)
-    inputs = np.zeros(batch.ranges.low.shape)
-    derivatives = np.zeros(batch.choices.shape)
-    sizes = np.zeros(inputs.shape)
+    xp = namespace(points)
+    inputs = xp.zeros_like(batch.ranges.low)
+    derivatives = xp.zeros_like(batch.choices)
+    sizes = xp.zeros_like(inputs)
     for group in groups(network):
         if group.node in found.met:
             own = group.neurons
@@ -98,7 +108,7 @@ def differentiate(batch: Batch) -> Evaluated:
             inputs[:, own] = y
             derivatives[0, :, own] = _mix_derivatives(batch, group, found.met[group.node], y)
             derivatives[1, :, own] = _force_derivatives(batch, group, y)
-            sizes[:, own] = np.abs(found.met[group.node]).max(axis=1, keepdims=True)
+            sizes[:, own] = xp.amax(abs(found.met[group.node]), axis=1, keepdims=True)
     return Evaluated(found, points, inputs, derivatives, sizes)
 
 
@@ -116,7 +126,8 @@ def _force_derivatives(batch: Batch, group: Group, y: Array) -> Array:
     above = y - batch.ranges.high[:, own]
     uses_low = batch.is_low_split[:, own] & ((force < 0) | ((force == 0) & (below < 0)))
     uses_high = batch.is_high_split[:, own] & ((force > 0) | ((force == 0) & (above > 0)))
-    return np.where(uses_low, below, np.where(uses_high, above, 0.0))
+    xp = namespace(y)
+    return xp.where(uses_low, below, xp.where(uses_high, above, 0.0))
 
 
 @dataclass(frozen=True, eq=False)
@@ -134,11 +145,40 @@ class Best:
 
 
 def ascend(batch: Batch, steps: int, target: float = 0.0) -> Best:
-    """Better mixes and forces for every cell; a bound above the target is good enough."""
-    best = Best(np.full(batch.count, -np.inf), batch.choices.copy())
-    left = np.arange(batch.count)
-    mean = np.zeros(batch.choices.shape)
-    square = np.zeros(batch.choices.shape)
+    """Better mixes and forces for every cell, on the device of their enclosures if they have one.
+
+    A bound above the target is good enough."""
+    device = batch.enclosures.device
+    if device is None:
+        return _ascend(batch, steps, target)
+    found = _ascend(_on(device, batch), steps, target)
+    return Best(as_array(found.bounds), as_array(found.choices))
+
+
+def _on(device: Device, batch: Batch) -> Batch:
+    """A batch in arrays of a device."""
+    low = device.tensor(batch.ranges.low)
+    high = device.tensor(batch.ranges.high)
+    pairs = []
+    for pair in (batch.sides.below, batch.sides.above):
+        pairs.append(LinePair(device.tensor(pair.slopes), device.tensor(pair.offsets)))
+    return Batch(
+        batch.enclosures.on_device(),
+        device.functions(batch.functions),
+        Ranges(low, high),
+        Sides(*pairs),
+        device.tensor(batch.is_low_split),
+        device.tensor(batch.is_high_split),
+        device.tensor(batch.choices),
+    )
+
+
+def _ascend(batch: Batch, steps: int, target: float) -> Best:
+    xp = namespace(batch.choices)
+    best = Best(0 * batch.functions.constant - np.inf, batch.choices + 0.0)
+    left = xp.arange(batch.count, device=batch.choices.device)
+    mean = xp.zeros_like(batch.choices)
+    square = xp.zeros_like(batch.choices)
     for step in range(steps):
         found = differentiate(batch)
         best.keep(left, found.bounded.bounds, batch.choices)
@@ -159,15 +199,17 @@ def ascend(batch: Batch, steps: int, target: float = 0.0) -> Best:
 
 def _stepped(batch: Batch, found: Evaluated, mean: Array, square: Array, step: int) -> Array:
     """Mixes and forces after a step, within their limits."""
-    size = np.array([np.full(found.sizes.shape, STEP), FORCE_STEP * found.sizes])
-    unbiased = np.sqrt(square / (1 - SQUARE_MEMORY ** (step + 1)))
+    xp = namespace(mean)
+    size = xp.stack([xp.full_like(found.sizes, STEP), FORCE_STEP * found.sizes])
+    unbiased = xp.sqrt(square / (1 - SQUARE_MEMORY ** (step + 1)))
     direction = mean / (1 - MEMORY ** (step + 1)) / (unbiased + TINY_DERIVATIVE)
     choices = batch.choices + SHRINK**step * size * direction
     force = choices[1]
     # A force of one sign belongs to one end. It does not turn into one that belongs to the other.
-    least = np.where(batch.is_low_split & (batch.choices[1] <= 0), -np.inf, 0.0)
-    most = np.where(batch.is_high_split & (batch.choices[1] >= 0), np.inf, 0.0)
-    return np.array([np.clip(choices[0], 0.0, 1.0), np.clip(force, least, most)])
+    none = 0 * force
+    least = xp.where(batch.is_low_split & (batch.choices[1] <= 0), -np.inf, none)
+    most = xp.where(batch.is_high_split & (batch.choices[1] >= 0), np.inf, none)
+    return xp.stack([xp.clip(choices[0], 0.0, 1.0), xp.clip(force, least, most)])
 
 
 def slopes_of(network: Network, found: Bounded) -> Array:

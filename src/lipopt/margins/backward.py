@@ -7,7 +7,8 @@ inputs, whose least value over a ball is known. Which lines, and which multiples
 a neuron's input are subtracted, is for the relaxation to say; every choice gives a bound.
 
 Bounds are rounded down: a computed product is lowered by gamma(n) times the product of absolute
-values, with the magnitude of each node taken from its interval.
+values, with the magnitude of each node taken from its interval. That holds for sums in any order, so
+for BLAS and for torch on any device alike: arrays may be those of either, in float64.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from typing import Protocol
 import numpy as np
 
 from ..model.network import Affine, Network
-from ..numerics.arrays import Array, Matrix
+from ..numerics.arrays import Array, Matrix, namespace
 from ..numerics.rounding import TINY, gamma
 from .balls import Balls
 
@@ -78,8 +79,8 @@ def lower_bounds(
     """Lower bounds on the functions, each over the ball of its owner."""
     owners = functions.owners
     rows = dict(functions.rows)
-    constant = functions.constant.copy()
-    slack = np.zeros(len(owners))
+    constant = functions.constant + 0.0
+    slack = 0 * constant
     met: dict[int, Array] = {}
     used: dict[int, Lines] = {}
     last = max(rows)
@@ -92,7 +93,7 @@ def lower_bounds(
         slack += sizes.dust[k][owners]
         if isinstance(node, Affine):
             constant += row @ node.bias
-            slack += error * _dot(np.abs(row), sizes.reach[k][owners])
+            slack += error * _dot(abs(row), sizes.reach[k][owners])
             for source, matrix in zip(node.sources, node.matrices, strict=True):
                 _add(rows, source, times(row, matrix))
             continue
@@ -102,21 +103,21 @@ def lower_bounds(
         used[k] = lines
         through = row * lines.slopes
         constant += _dot(row, lines.offsets)
-        steepness = np.abs(through)
-        offsets = _dot(np.abs(row), np.abs(lines.offsets))
+        steepness = abs(through)
+        offsets = _dot(abs(row), abs(lines.offsets))
         if lines.forces is not None and lines.ends is not None:
             through = through + lines.forces
             constant -= _dot(lines.forces, lines.ends)
-            steepness += np.abs(lines.forces)
-            offsets += _dot(np.abs(lines.forces), np.abs(lines.ends))
+            steepness += abs(lines.forces)
+            offsets += _dot(abs(lines.forces), abs(lines.ends))
         slack += error * (_dot(steepness, sizes.magnitude[source][owners]) + offsets)
         _add(rows, source, through)
     own = rows.get(0)
     if own is None:
-        own = np.zeros((len(owners), balls.inputs))
+        own = 0 * balls.lower[owners]
     value = balls.least(own, owners)
     # The sums of constants and slacks are rounded too, a few terms each.
-    rounding = gamma(6 * last + 8) * (np.abs(value) + np.abs(constant) + slack) * 1.01
+    rounding = gamma(6 * last + 8) * (abs(value) + abs(constant) + slack) * 1.01
     bounds = value + constant - slack - rounding - slack * 1e-3 - TINY
     return Bounded(bounds, own, met, used)
 
@@ -142,7 +143,7 @@ def values_along(network: Network, x: Array, lines: Mapping[int, Lines]) -> list
     values = [x]
     for k, node in enumerate(network.nodes[1:], start=1):
         if isinstance(node, Affine):
-            total = np.repeat(node.bias.astype(np.float64)[None], len(x), axis=0)
+            total = node.bias[None] + 0 * x[:, :1]
             for source, matrix in zip(node.sources, node.matrices, strict=True):
                 total += (matrix @ values[source].T).T
             values.append(total)
@@ -155,7 +156,7 @@ def values_along(network: Network, x: Array, lines: Mapping[int, Lines]) -> list
 
 def times(rows: Array, matrix: Matrix) -> Array:
     """rows @ matrix, where the matrix may be sparse."""
-    return np.asarray((matrix.T @ rows.T).T)
+    return (matrix.T @ rows.T).T
 
 
 def _add(rows: dict[int, Array], source: int, product: Array) -> None:
@@ -164,4 +165,4 @@ def _add(rows: dict[int, Array], source: int, product: Array) -> None:
 
 def _dot(left: Array, right: Array) -> Array:
     """The product of every row of one array with the same row of the other."""
-    return np.asarray(np.einsum("rj,rj->r", left, right))
+    return namespace(left).einsum("rj,rj->r", left, right)

@@ -15,7 +15,7 @@ import numpy as np
 
 from ..model.norms import Norm
 from ..model.round_ball import APART, INSIDE, TINY_ROOT
-from ..numerics.arrays import Array, Matrix, dense
+from ..numerics.arrays import Array, Matrix, dense, namespace
 from ..numerics.rounding import TINY, gamma
 
 
@@ -67,7 +67,7 @@ class Balls:
     @cached_property
     def largest(self) -> Array:
         """The largest absolute value of every input."""
-        return np.maximum(np.abs(self.lower), np.abs(self.upper))
+        return namespace(self.lower).maximum(abs(self.lower), abs(self.upper))
 
     @cached_property
     def middle(self) -> Array:
@@ -76,8 +76,9 @@ class Balls:
     @cached_property
     def spread(self) -> Array:
         """How far inputs are from the middle of the box at most, rounded up."""
-        distance = np.maximum(self.upper - self.middle, self.middle - self.lower)
-        return np.nextafter(distance, np.inf)
+        xp = namespace(self.lower)
+        distance = xp.maximum(self.upper - self.middle, self.middle - self.lower)
+        return xp.nextafter(distance, distance + np.inf)
 
     def only(self, chosen: Array) -> Balls:
         """Some of the balls."""
@@ -124,35 +125,37 @@ class Balls:
 
     def least(self, rows: Array, owners: Array) -> Array:
         """Lower bounds on rows @ x over the balls of their owners, rounded down."""
-        size = np.abs(rows)
-        center = np.einsum("rj,rj->r", rows, self.middle[owners])
-        change = np.einsum("rj,rj->r", size, self.spread[owners])
+        xp = namespace(rows)
+        size = abs(rows)
+        center = xp.einsum("rj,rj->r", rows, self.middle[owners])
+        change = xp.einsum("rj,rj->r", size, self.spread[owners])
         # The sums are off by gamma times the sums of absolute values.
-        magnitude = np.einsum("rj,rj->r", size, self.largest[owners])
+        magnitude = xp.einsum("rj,rj->r", size, self.largest[owners])
         error = gamma(2 * self.inputs + 4) * (magnitude + change) + (2 * self.inputs + 4) * TINY
         by_box = center - change - 1.01 * error
         if not self.is_round:
             return by_box
         is_left = self._is_left_to_box(rows, owners)
-        starts = np.where(is_left, self._corners(rows, owners), self.centers[owners])
-        falls = self.radii[owners] * _dual_norms(np.where(is_left, 0.0, rows), self.norm)
-        by_ball = np.einsum("rj,rj->r", rows, starts) - falls * (1 + gamma(4)) - TINY
+        starts = xp.where(is_left, self._corners(rows, owners), self.centers[owners])
+        falls = self.radii[owners] * _dual_norms(xp.where(is_left, 0.0, rows), self.norm)
+        by_ball = xp.einsum("rj,rj->r", rows, starts) - falls * (1 + gamma(4)) - TINY
         # What overflows is NaN, and ignored.
-        return np.asarray(np.fmax(by_box, by_ball - 1.01 * error))
+        return xp.fmax(by_box, by_ball - 1.01 * error)
 
     def where_least(self, rows: Array, owners: Array) -> Array:
         """Points of the balls where rows @ x is least, or nearly."""
         corners = self._corners(rows, owners)
         if not self.is_round:
             return corners
+        xp = namespace(rows)
         is_left = self._is_left_to_box(rows, owners)
-        directions = self.norm.best_direction(np.where(is_left, 0.0, rows).T).T
+        directions = _best_directions(xp.where(is_left, 0.0, rows), self.norm)
         inside = self.centers[owners] - self.radii[owners][:, None] * directions
-        return np.where(is_left, corners, inside)
+        return xp.where(is_left, corners, inside)
 
     def interval(self, matrix: Matrix) -> tuple[Array, Array]:
         """matrix @ center, and how far matrix @ x can be from it, rounded up: (balls, rows)."""
-        falls = self.radii[:, None] * _dual_norms(dense(matrix), self.norm)[None]
+        falls = self.radii[:, None] * _dual_norms(dense(matrix).astype(np.float64), self.norm)[None]
         return (matrix @ self.centers.T).T, falls * (1 + gamma(4)) + TINY
 
     def moved_into(self, points: Array, owners: Array) -> Array:
@@ -179,17 +182,26 @@ class Balls:
         return np.maximum(0.0, self.radii * INSIDE - gamma(self.inputs + 8) * size)
 
     def _corners(self, rows: Array, owners: Array) -> Array:
-        return np.where(rows > 0, self.lower[owners], self.upper[owners])
+        return namespace(rows).where(rows > 0, self.lower[owners], self.upper[owners])
 
     def _is_left_to_box(self, rows: Array, owners: Array) -> Array:
         """The inputs whose end, in the direction in which a row falls, is no further than the center."""
+        xp = namespace(rows)
         centers = self.centers[owners]
-        return np.where(rows > 0, self.lower[owners] >= centers, self.upper[owners] <= centers)
+        return xp.where(rows > 0, self.lower[owners] >= centers, self.upper[owners] <= centers)
 
 
 def _dual_norms(rows: Array, norm: Norm) -> Array:
     """The dual norms of rows, rounded up, for balls in l2 or l1."""
+    xp = namespace(rows)
     if norm is Norm.L1:
-        return np.asarray(np.abs(rows).max(axis=1, initial=0.0))
-    squares = np.einsum("rj,rj->r", rows, rows, dtype=np.float64)
-    return np.asarray(np.sqrt(squares) * (1 + gamma(rows.shape[1] + 4)) + TINY_ROOT)
+        return xp.amax(abs(rows), axis=1)
+    squares = xp.einsum("rj,rj->r", rows, rows)
+    return xp.sqrt(squares) * (1 + gamma(rows.shape[1] + 4)) + TINY_ROOT
+
+
+def _best_directions(rows: Array, norm: Norm) -> Array:
+    """Directions of length 1 in which every row grows most, as a point that is only tried."""
+    if isinstance(rows, np.ndarray):
+        return norm.best_direction(rows.T).T
+    return namespace(rows).from_numpy(norm.best_direction(rows.cpu().numpy().T).T).to(rows.device)

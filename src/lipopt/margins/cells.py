@@ -133,15 +133,14 @@ def halves(regions: Sequence[Region], inputs: Array) -> list[tuple[Region, Regio
     """Regions cut in the middle of an input, each in two."""
     before = Enclosures.joined([region.enclosures for region in regions])
     balls = [region.whole or region.enclosures for region in regions]
-    found = Enclosures.of(
-        before.network, before.balls.halves(inputs), Enclosures.joined([*balls, *balls])
-    )
+    whole = Enclosures.joined([*balls, *balls])
+    found = Enclosures.of(before.network, before.balls.halves(inputs), whole, before.device)
     around = sides(before.network, Ranges.of(found))
     parts = []
     for k in range(found.balls.count):
         chosen = np.array([k])
-        whole = balls[k % len(balls)]
-        parts.append(Region(found.only(chosen), around.only(chosen), whole))
+        ball = balls[k % len(balls)]
+        parts.append(Region(found.only(chosen), around.only(chosen), ball))
     return list(zip(parts[: len(regions)], parts[len(regions) :], strict=True))
 
 

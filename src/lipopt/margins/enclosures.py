@@ -13,14 +13,16 @@ import numpy as np
 
 from ..model import activations
 from ..model.network import Activation, Affine, Network
-from ..numerics.arrays import Array, dense
+from ..numerics.arrays import Array, as_array, dense, namespace
 from ..numerics.rounding import TINY, gamma, terms, up
 from ..problem.intervals import MAX_WORK, Interval, reads_more_than_the_input
 from .backward import Functions, Lines, Sizes, lower_bounds
 from .balls import Balls
+from .devices import Device
 
 ROOM = 2.0**-30  # of new ends, relative to the terms of their sums
 PASS_ENTRIES = 2**20  # of the largest array in one backward pass: 8 MB, what a cache can hold
+DEVICE_PASS_ENTRIES = 2**26  # on a device: 512 MB, so that its memory takes some ten of them
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,6 +42,12 @@ class LinesAround:
             ends.append((slopes, offsets))
         return LinesAround(*ends)
 
+    def on(self, device: Device) -> LinesAround:
+        """The same on a device."""
+        below = (device.tensor(self.below[0]), device.tensor(self.below[1]))
+        above = (device.tensor(self.above[0]), device.tensor(self.above[1]))
+        return LinesAround(below, above)
+
 
 @dataclass(frozen=True, eq=False)
 class Usual:
@@ -53,7 +61,8 @@ class Usual:
         is_below = coefficients > 0
         found = []
         for below, above in zip(around.below, around.above, strict=True):
-            found.append(np.where(is_below, below[self.owners], above[self.owners]))
+            xp = namespace(is_below)
+            found.append(xp.where(is_below, below[self.owners], above[self.owners]))
         return Lines(*found)
 
 
@@ -66,14 +75,20 @@ class Enclosures:
     intervals: list[Interval]  # by node, (balls, size)
     around: dict[int, LinesAround]  # by activation node
     sizes: Sizes
+    device: Device | None = None  # where backward passes run; None for NumPy
 
     @staticmethod
-    def of(network: Network, balls: Balls, whole: Enclosures | None = None) -> Enclosures:
+    def of(
+        network: Network,
+        balls: Balls,
+        whole: Enclosures | None = None,
+        device: Device | None = None,
+    ) -> Enclosures:
         """Intervals of all nodes, by interval propagation and backward bounds.
 
         If the balls are parts of others, intervals of the whole are known. New ends of sums leave
         room then, so that a certificate can show them with rounded slopes."""
-        found = Enclosures(network, balls, [], {}, Sizes([], [], []))
+        found = Enclosures(network, balls, [], {}, Sizes([], [], []), device)
         found._append((balls.lower, balls.upper))
         for i, node in enumerate(network.nodes[1:], start=1):
             if isinstance(node, Affine):
@@ -110,7 +125,7 @@ class Enclosures:
         for i in first.around:
             around[i] = LinesAround.joined([part.around[i] for part in parts])
         balls = Balls.joined([part.balls for part in parts])
-        return Enclosures(first.network, balls, intervals, around, sizes)
+        return Enclosures(first.network, balls, intervals, around, sizes, first.device)
 
     def only(self, chosen: Array) -> Enclosures:
         """The same for some of the balls."""
@@ -125,17 +140,33 @@ class Enclosures:
             [part[chosen] for part in self.sizes.reach],
             [part[chosen] for part in self.sizes.dust],
         )
-        return Enclosures(self.network, self.balls.only(chosen), intervals, around, sizes)
+        balls = self.balls.only(chosen)
+        return Enclosures(self.network, balls, intervals, around, sizes, self.device)
 
     def lower_bounds(self, functions: Functions) -> Array:
         """Lower bounds on functions of nodes, with the usual lines."""
+        here = self if self.device is None else self.on_device()
         found = [np.zeros(0)]
-        for part in in_passes(np.arange(len(functions.owners)), self.network):
+        for part in self.passes(np.arange(len(functions.owners))):
             own = functions_of(functions, part)
-            relaxation = Usual(self.around, own.owners)
-            bounded = lower_bounds(self.network, self.balls, self.sizes, own, relaxation)
-            found.append(bounded.bounds)
+            if self.device is not None:
+                own = self.device.functions(own)
+            relaxation = Usual(here.around, own.owners)
+            bounded = lower_bounds(here.network, here.balls, here.sizes, own, relaxation)
+            found.append(np.asarray(as_array(bounded.bounds)))
         return np.concatenate(found)
+
+    def passes(self, numbers: Array) -> Iterator[Array]:
+        """Numbers of functions, in parts that one backward pass takes at once."""
+        entries = PASS_ENTRIES if self.device is None else DEVICE_PASS_ENTRIES
+        return in_passes(numbers, self.network, entries)
+
+    def on_device(self) -> Enclosures:
+        """The same in arrays of its device, as far as backward passes need it."""
+        assert self.device is not None
+        around = {i: lines.on(self.device) for i, lines in self.around.items()}
+        balls = self.device.balls(self.balls)
+        return Enclosures(self.device.weights, balls, [], around, self.device.sizes(self.sizes))
 
     def _append(self, interval: Interval) -> None:
         """The interval of the next node, and the sizes that follow from it."""
@@ -172,7 +203,7 @@ class Enclosures:
         work = 2 * len(owners) * self.network.weights
         if work > MAX_WORK * self.balls.count:
             return interval
-        for part in in_passes(np.arange(len(owners)), self.network):
+        for part in self.passes(np.arange(len(owners))):
             own = owners[part]
             places = entries[part]
             least = self.lower_bounds(entries_of(self.network, i, places, own, 1.0))
@@ -191,12 +222,12 @@ def _within(interval: Interval, whole: Interval, room: Array) -> Interval:
     return np.minimum(low, high), np.maximum(low, high)
 
 
-def in_passes(numbers: Array, network: Network) -> Iterator[Array]:
+def in_passes(numbers: Array, network: Network, entries: int = PASS_ENTRIES) -> Iterator[Array]:
     """Numbers of functions, in parts that one backward pass takes at once."""
     if len(numbers) == 0:
         return
     widest = max(network.neurons, *(node.size for node in network.nodes))
-    yield from np.array_split(numbers, -(-len(numbers) * widest // PASS_ENTRIES))
+    yield from np.array_split(numbers, -(-len(numbers) * widest // entries))
 
 
 def entries_of(network: Network, i: int, entries: Array, owners: Array, sign: float) -> Functions:

@@ -23,6 +23,7 @@ from .ascent import Batch, ascend, evaluate, slopes_of
 from .attack import Attack, margin_rows
 from .backward import Functions, lower_bounds
 from .balls import Balls
+from .devices import Device
 from .enclosures import Enclosures, Usual, in_passes
 from .lines import Ranges, sides
 from .search import Limits, Margin, Search
@@ -41,6 +42,7 @@ class Effort:
     deadline: float | None = None  # of branch and bound, on the clock of time.monotonic
     seed: int = 0  # of the attack
     keeps_proofs: bool = False
+    device: str | None = None  # of torch, for backward passes; None for NumPy
 
 
 @dataclass(frozen=True, eq=False)
@@ -95,13 +97,16 @@ class _Ladder:
 
     def try_linear(self) -> None:
         """Enclose all nodes, and bound all margins with the usual lines."""
-        self.enclosures = Enclosures.of(self.network, self.balls)
+        device = None
+        if self.effort.device is not None:
+            device = Device(self.effort.device, self.network)
+        self.enclosures = Enclosures.of(self.network, self.balls, device=device)
         left = self._left()
         self.bounds[left] = self.enclosures.lower_bounds(self._functions(left))
 
     def try_slopes(self) -> None:
         """Look for better lines."""
-        for part in in_passes(self._left(), self.network):
+        for part in self.enclosures.passes(self._left()):
             batch = self._whole_balls(part)
             best = ascend(batch, SLOPE_STEPS)
             if self.effort.keeps_proofs:

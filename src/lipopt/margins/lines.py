@@ -15,7 +15,7 @@ import numpy as np
 from ..model import activations
 from ..model.activations import LinePair, Parameters
 from ..model.network import Activation, Network
-from ..numerics.arrays import Array
+from ..numerics.arrays import Array, namespace
 from .backward import Lines
 from .enclosures import Enclosures
 
@@ -69,10 +69,11 @@ class Sides:
 
     def chosen(self, neurons: slice, is_below: Array) -> LinePair:
         """The pairs on the side that is asked for, for each row and neuron of a slice."""
-        slopes = np.where(
+        xp = namespace(is_below)
+        slopes = xp.where(
             is_below, self.below.slopes[:, :, neurons], self.above.slopes[:, :, neurons]
         )
-        offsets = np.where(
+        offsets = xp.where(
             is_below, self.below.offsets[:, :, neurons], self.above.offsets[:, :, neurons]
         )
         return LinePair(slopes, offsets)
@@ -168,5 +169,6 @@ class Mixed:
         force = self.force[:, own]
         if not force.any():
             return Lines(slopes, offsets)
-        ends = np.where(force < 0, self.ranges.low[:, own], self.ranges.high[:, own])
-        return Lines(slopes, offsets, force, np.where(force == 0, 0.0, ends))
+        xp = namespace(force)
+        ends = xp.where(force < 0, self.ranges.low[:, own], self.ranges.high[:, own])
+        return Lines(slopes, offsets, force, xp.where(force == 0, 0.0, ends))

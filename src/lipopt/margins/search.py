@@ -24,6 +24,7 @@ from .enclosures import Enclosures
 from .splits import CANDIDATES, Candidates, Division
 
 LARGEST_ROUND = 128  # cells after which no further ball takes part in a round,
+LARGEST_DEVICE_ROUND = 2048  # the same if backward passes run on a device,
 LARGEST_SHARE = 16  # and cells of one margin in it
 CELL_ENTRIES = 2**19  # of the arrays of a round: 4 MB each; with large networks it has fewer cells
 STEPS = 16  # of the ascent in a new cell
@@ -91,7 +92,10 @@ class Search:
         self.look_at = look_at
         self.is_broken = is_broken
         most = CELL_ENTRIES // max(1, 2 * CANDIDATES * enclosures.network.neurons)
+        self.share = max(1, min(LARGEST_SHARE, most))
         self.round = max(1, min(LARGEST_ROUND, most))
+        if enclosures.device is not None:
+            self.round = LARGEST_DEVICE_ROUND
 
     def run(self, margins: Sequence[Margin]) -> None:
         """Divide balls until all margins are proved or given up."""
@@ -117,12 +121,11 @@ class Search:
 
         How many cells a margin gives does not depend on the others: what is found of a ball is the
         same, whatever balls are searched with it."""
-        share = min(LARGEST_SHARE, self.round)
         chosen: list[_Item] = []
         for margin in active:
             if len(chosen) >= self.round and margin.ball != chosen[-1][0].ball:
                 break
-            for _ in range(min(share, len(margin.open))):
+            for _ in range(min(self.share, len(margin.open))):
                 chosen.append((margin, heapq.heappop(margin.open)))
         return chosen
 

@@ -14,7 +14,7 @@ import numpy as np
 from ..model import activations
 from ..numerics.arrays import Array
 from ..problem.proofs import InputSplit, NeuronSplit, Split
-from .ascent import Batch, Evaluated, evaluate
+from .ascent import Batch, Evaluated, bounds_of
 from .cells import Place, are_empty, batch_of, can_halve, halves
 from .lines import groups
 
@@ -77,7 +77,7 @@ def at_neurons(
     repeated = np.repeat(chosen, 2 * best.shape[1])
     rows = batch.functions.rows[max(batch.functions.rows)]
     tried = batch_of(parts, rows[repeated], batch.choices[:, repeated])
-    shortfall = np.where(are_empty(tried), 0.0, np.minimum(evaluate(tried).bounds, 0.0))
+    shortfall = np.where(are_empty(tried), 0.0, np.minimum(bounds_of(tried), 0.0))
     shortfall = shortfall.reshape(*best.shape, 2)
     worth = shortfall.min(axis=2) + SECOND * shortfall.sum(axis=2)
     can_split = np.take_along_axis(scores, best, axis=1) > 0

@@ -32,6 +32,15 @@ def as_index(value: Any) -> Any:
     return int(value) if is_whole else value
 
 
+def namespace(array: Any) -> Any:
+    """The module whose functions take such an array: numpy, or torch for tensors."""
+    if isinstance(array, np.ndarray):
+        return np
+    import torch
+
+    return torch
+
+
 def tidy(matrix: Any) -> Matrix:
     """A matrix in the form it is kept in: float32 or float64, dense or CSR, no stored zeros."""
     if matrix.dtype not in (np.float32, np.float64):

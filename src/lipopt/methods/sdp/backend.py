@@ -18,6 +18,7 @@ import scipy.sparse as sp
 
 from ...errors import LipoptError
 from ...numerics.arrays import Array, Matrix, dense
+from ...numerics.devices import as_sparse_tensor, import_torch
 
 
 @dataclass(frozen=True, eq=False)
@@ -154,7 +155,7 @@ def _join(arrays: list[Array]) -> Array:
 
 
 def _torch_backend(device: str) -> Backend:
-    torch = _import_torch(device)
+    torch = import_torch(device)
     options = {"dtype": torch.float64, "device": device}
 
     def array(values: Any) -> Any:
@@ -168,11 +169,7 @@ def _torch_backend(device: str) -> Backend:
         return torch.zeros(shape, **options)
 
     def sparse(matrix: Matrix) -> Any:
-        coordinates = sp.coo_array(matrix, dtype=np.float64)
-        index = torch.from_numpy(np.stack(coordinates.coords).astype(np.int64))
-        values = torch.from_numpy(coordinates.data.copy())
-        with torch.sparse.check_sparse_tensor_invariants(enable=False):
-            return torch.sparse_coo_tensor(index, values, size=matrix.shape, **options).coalesce()
+        return as_sparse_tensor(matrix, device)
 
     def orthonormal(matrices: Any) -> Any:
         return torch.linalg.qr(matrices).Q
@@ -200,19 +197,3 @@ def _torch_backend(device: str) -> Backend:
         cholesky=cholesky,
         solve_lower=solve_lower,
     )
-
-
-def _import_torch(device: str) -> Any:
-    """The module torch, after a first tensor showed that it works on the device."""
-    try:
-        import torch
-    except ImportError as error:
-        raise LipoptError(f"device '{device}' needs torch: pip install 'lipopt[torch]'") from error
-    try:
-        torch.zeros(1, dtype=torch.float64, device=device)
-    except (RuntimeError, AssertionError) as error:
-        reason = str(error).splitlines()[0]
-        raise LipoptError(
-            f"device '{device}' is not available ({reason}); leave it out to run on the CPU"
-        ) from error
-    return torch

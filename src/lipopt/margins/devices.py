@@ -1,0 +1,67 @@
+"""Backward passes on a torch device: the arrays that they need are copied there, the bounds back.
+
+The code that runs is the same as for NumPy arrays, and so are the error bounds: they hold for sums of
+float64 products in any order, which is how torch multiplies in float64 on CPUs and GPUs. TensorFloat32
+is for float32 alone.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import scipy.sparse as sp
+
+from ..model.network import Affine, Network
+from ..numerics.arrays import Matrix
+from ..numerics.devices import as_sparse_tensor, as_tensor, import_torch
+from .backward import Functions, Sizes
+from .balls import Balls
+
+
+@dataclass(frozen=True, eq=False)
+class Weights:
+    """The nodes of a network, with matrices and biases on a device."""
+
+    nodes: list[Any]
+
+
+class Device:
+    """A torch device, and the weights of a network on it."""
+
+    def __init__(self, name: str, network: Network) -> None:
+        import_torch(name)
+        self.name = name
+        nodes: list[Any] = []
+        for node in network.nodes:
+            if isinstance(node, Affine):
+                matrices = tuple(self._matrix(matrix) for matrix in node.matrices)
+                node = replace(node, matrices=matrices, bias=self.tensor(node.bias))
+            nodes.append(node)
+        self.weights: Any = Weights(nodes)
+
+    def tensor(self, values: Any) -> Any:
+        return as_tensor(values, self.name)
+
+    def _matrix(self, matrix: Matrix) -> Any:
+        return as_sparse_tensor(matrix, self.name) if sp.issparse(matrix) else self.tensor(matrix)
+
+    def balls(self, balls: Balls) -> Balls:
+        return replace(
+            balls,
+            lower=self.tensor(balls.lower),
+            upper=self.tensor(balls.upper),
+            centers=self.tensor(balls.centers),
+            radii=self.tensor(balls.radii),
+        )
+
+    def sizes(self, sizes: Sizes) -> Sizes:
+        return Sizes(
+            [self.tensor(part) for part in sizes.magnitude],
+            [self.tensor(part) for part in sizes.reach],
+            [self.tensor(part) for part in sizes.dust],
+        )
+
+    def functions(self, functions: Functions) -> Functions:
+        rows = {k: self.tensor(row) for k, row in functions.rows.items()}
+        return Functions(rows, self.tensor(functions.constant), self.tensor(functions.owners))
