@@ -1,6 +1,6 @@
 """Certified points, by the proof that it takes: networks with two hidden layers, trained in three ways.
 
-    python benchmarks/certify.py [--data FOLDER] [--points 100] [--survey 10000]
+    python benchmarks/certify.py [--data FOLDER] [--points 100] [--survey 10000] [--device cuda]
 
 FOLDER holds MNIST in its usual four files (train-images-idx3-ubyte.gz and so on); without it, the 8 x 8 digits of
 scikit-learn are used. Needs torch. Columns, all of the same points:
@@ -12,7 +12,9 @@ scikit-learn are used. Needs torch. Columns, all of the same points:
     x linear    processor time of `certify` on the points that linear bounds decide, relative to these bounds alone
     seconds     processor time of `certify` on all points
 
-`--survey N` certifies N points at one radius, and attacks them with code of its own: none that is certified may fall.
+With `--device`, backward passes run on that torch device; times are then those of the clock, since processor time does
+not count what a GPU does. `--survey N` certifies N points at one radius, and attacks them with code of its own: none that
+is certified may fall.
 """
 
 from __future__ import annotations
@@ -32,6 +34,7 @@ import lipopt
 from lipopt.margins.attack import margin_rows
 from lipopt.margins.backward import Functions
 from lipopt.margins.balls import Balls
+from lipopt.margins.devices import Device
 from lipopt.margins.enclosures import Enclosures
 from lipopt.margins.ladder import Effort, decide
 from lipopt.numerics.arrays import Array
@@ -136,28 +139,35 @@ def balls_around(x: Array, radius: float) -> Balls:
     return Balls.around(x, np.full(len(x), radius), CLIP)
 
 
-def linear_margins(network: lipopt.Network, x: Array, labels: Array, radius: float) -> Array:
+def linear_margins(
+    network: lipopt.Network, x: Array, labels: Array, radius: float, device: str | None
+) -> Array:
     """Lower bounds on all margins by linear bounds alone, (points, classes - 1)."""
+    where = None if device is None else Device(device, network)
     balls = balls_around(x, radius)
     owners, others = np.nonzero(np.arange(network.output_size)[None] != labels[:, None])
     rows = margin_rows(network, labels[owners], others)
     functions = Functions({len(network.nodes) - 1: rows}, np.zeros(len(owners)), owners)
-    return Enclosures.of(network, balls).lower_bounds(functions).reshape(len(x), -1)
+    enclosures = Enclosures.of(network, balls, device=where)
+    return enclosures.lower_bounds(functions).reshape(len(x), -1)
 
 
-def measured(network: lipopt.Network, x: Array, labels: Array, radius: float) -> list[str]:
+def measured(
+    network: lipopt.Network, x: Array, labels: Array, radius: float, device: str | None
+) -> list[str]:
     """A row of the table, without its name."""
-    start = time.process_time()
-    is_linear = (linear_margins(network, x, labels, radius) > 0).all(axis=1)
-    start = time.process_time()
-    linear_margins(network, x[is_linear], labels[is_linear], radius)
-    linear_seconds = time.process_time() - start
-    start = time.process_time()
-    decide(network, balls_around(x[is_linear], radius), labels[is_linear], Effort(CELLS))
-    ratio = (time.process_time() - start) / linear_seconds
-    start = time.process_time()
-    found = decide(network, balls_around(x, radius), labels, Effort(CELLS))
-    seconds = time.process_time() - start
+    clock = time.process_time if device is None else time.perf_counter
+    effort = Effort(CELLS, device=device)
+    is_linear = (linear_margins(network, x, labels, radius, device) > 0).all(axis=1)
+    start = clock()
+    linear_margins(network, x[is_linear], labels[is_linear], radius, device)
+    linear_seconds = clock() - start
+    start = clock()
+    decide(network, balls_around(x[is_linear], radius), labels[is_linear], effort)
+    ratio = (clock() - start) / linear_seconds
+    start = clock()
+    found = decide(network, balls_around(x, radius), labels, effort)
+    seconds = clock() - start
     certified = [decision.rung for decision in found if decision.status == "certified"]
     unbroken = sum(decision.status != "broken" for decision in found)
     by_slopes = certified.count("linear") + certified.count("slopes")
@@ -165,7 +175,7 @@ def measured(network: lipopt.Network, x: Array, labels: Array, radius: float) ->
     return [*map(str, counts), f"{ratio:.2f}", f"{seconds:.1f}"]
 
 
-def table(data: Data, points: int) -> Iterator[str]:
+def table(data: Data, points: int, device: str | None) -> Iterator[str]:
     """The table in Markdown, a line at a time."""
     yield "| network | radius | linear | slopes | certified | unbroken | x linear | seconds |"
     yield "|---|---|---|---|---|---|---|---|"
@@ -176,16 +186,23 @@ def table(data: Data, points: int) -> Iterator[str]:
         network = lipopt.load(model, input_shape=(x.shape[1],))
         for radius in case.radii:
             name = f"{case.way} {case.width}x2"
-            yield f"| {name} | {radius} | {' | '.join(measured(network, x, labels, radius))} |"
+            yield f"| {name} | {radius} | {' | '.join(measured(network, x, labels, radius, device))} |"
 
 
-def survey(data: Data, points: int) -> str:
+def survey(data: Data, points: int, device: str | None) -> str:
     """How many of many points are certified, and how many of these an attack breaks."""
     model = trained(data, CASES[0])
     x = data.test[0][:points]
     labels = data.test[1][:points].astype(int)
     verdicts = lipopt.certify(
-        model, x, SURVEY_RADIUS, input_shape=(x.shape[1],), labels=labels, clip=CLIP, cells=200
+        model,
+        x,
+        SURVEY_RADIUS,
+        input_shape=(x.shape[1],),
+        labels=labels,
+        clip=CLIP,
+        cells=200,
+        device=device,
     )
     certified = [verdict.point for verdict in verdicts if verdict.status == "certified"]
     broken = sum(verdict.status == "broken" for verdict in verdicts)
@@ -204,14 +221,15 @@ def main() -> None:
     parser.add_argument("--data", type=Path)
     parser.add_argument("--points", type=int, default=100)
     parser.add_argument("--survey", type=int, default=0)
+    parser.add_argument("--device")
     options = parser.parse_args()
     torch.set_num_threads(1)
     data = Data(options.data)
     with one_blas_thread():
         if options.survey:
-            print(survey(data, options.survey))
+            print(survey(data, options.survey, options.device))
             return
-        for line in table(data, options.points):
+        for line in table(data, options.points, options.device):
             print(line, flush=True)
 
 
