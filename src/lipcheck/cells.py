@@ -11,6 +11,7 @@ from functools import partial
 from typing import NamedTuple
 
 from .claim import Claim
+from .curvature import patch_of
 from .exact import Matrix, Vector, decimal_down
 from .forms import Forms, InputRange, Ranges, fix, forms_of, lower_bounds, network_of
 from .functions import HUGE
@@ -85,7 +86,7 @@ def check_slopes(lines: Lines, claim: Claim, relaxations: Relaxations) -> None:
 
 def check_leaf(lines: Lines, claim: Claim, cell: Cell, number: int) -> None:
     """Section 2, trees: the parts of a leaf."""
-    check_parts(lines, claim, leaf(claim.network, cell, number))
+    check_parts(lines, claim, leaf(claim, cell, number))
 
 
 def check_values(lines: Lines, claim: Claim, relaxations: Relaxations) -> None:
@@ -294,8 +295,9 @@ def split_input(lines: Lines, network: Network, cell: Cell) -> list[Cell]:
     return [replace(cell, box=first), replace(cell, box=second)]
 
 
-def leaf(network: Network, cell: Cell, number: int) -> Subject:
+def leaf(claim: Claim, cell: Cell, number: int) -> Subject:
     """Section 3, cells: what the parts of a leaf bound."""
+    network = claim.network
     forms = cell.forms
     small = network_of(forms, network)
     ranges = {}
@@ -305,4 +307,8 @@ def leaf(network: Network, cell: Cell, number: int) -> Subject:
         positions[node] = {k: position for position, k in enumerate(neurons)}
     height = small.output_size
     W = Matrix([{row: 1} for row in range(height)], height)
-    return Subject(small, ranges, W, positions, RULES_OF_LEAVES, f" of cell {number}")
+    patch = None
+    if cell.box is not None and cell.ball is None and not cell.constraints:
+        patch = partial(patch_of, network, claim.scale, cell.box, forms, cell.ranges)
+    where = f" of cell {number}"
+    return Subject(small, ranges, W, positions, RULES_OF_LEAVES, where, patch)

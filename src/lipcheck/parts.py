@@ -1,10 +1,11 @@
 """Parts and splits: section 2 of spec/certificate.md, for the domain and for cells of it."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 
 from .claim import Claim
+from .curvature import Patch
 from .exact import ONE, ZERO, Matrix, decimal
 from .intervals import Slopes
 from .lines import Lines
@@ -26,6 +27,7 @@ class Subject:
     positions: Mapping[int, Mapping[int, int]]  # in its activation nodes, of neurons of the file's
     rules: Sequence[str]  # those that are allowed
     where: str  # in the reason of a rejection: which cell
+    patch: Callable[[], Patch] | None = None  # of a leaf that is a box
 
 
 def whole_domain(claim: Claim, ranges: Slopes) -> Subject:
@@ -104,7 +106,9 @@ def bound_part(
     norms = Norms(claim.proved_norm, claim.norm_of_outputs)
     largest_unit = max(claim.scale or [ONE])
     is_whole = splits == 0
-    term = Term(problem, norms, is_whole, subject.network, subject.ranges, W, largest_unit)
+    term = Term(
+        problem, norms, is_whole, subject.network, subject.ranges, W, largest_unit, subject.patch
+    )
     rest = problem.C
     for _ in range(splits):
         functionals = [lines.sparse_row(rest.width) for _ in rows]

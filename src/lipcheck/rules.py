@@ -23,14 +23,16 @@ from .exact import (
     sum_of_squares,
 )
 from .factors import check_semidefinite
+from .curvature import Patch
 from .intervals import Slopes
 from .lines import Lines
 from .network import Network
 from .polynomials import Monomial, expand_products, monomial_of, objective_polynomial
 from .problem import Problem, path_sums
 from .products import gram
+from .spreads import Spread, coefficients, derivatives, entries, runs
 from .signs import Equations, SignTriangle, only_inner_are_read, sign_matrix
-from .verdicts import REJECTED, require
+from .verdicts import REJECTED, Failure, require
 
 WEIGHT_BITS = 64  # of a weight of a square in S, which is rounded down
 
@@ -55,6 +57,7 @@ class Term:
     ranges: Slopes
     W: Matrix  # the rows of the part
     largest_unit: Fraction = ONE  # the largest number of the scale
+    patch: Callable[[], Patch] | None = None  # of a leaf that is a box
 
     def of(self, objective: Matrix) -> Term:
         """The same, with another objective."""
@@ -126,46 +129,80 @@ def largest_row_sum(matrix: Matrix) -> Fraction:
 def rule_interval(lines: Lines, term: Term) -> Amounts:
     """Section 4, rule interval: intervals for coefficients, from the last neurons to the first.
 
-    The coefficient of z_a = s_a A_a x is multiplied by the range of s_a, and goes on to the
-    variables of A_a. What remains bounds every Jacobian. An interval is a middle and a radius.
+    What remains bounds every Jacobian.
+    """
+    inputs, _ = coefficients(term.problem, term.problem.slopes)
+    return [("interval", operator_norm(inputs.largest(), term.norms))]
+
+
+# Rule curvature.
+
+
+def rule_curvature(lines: Lines, term: Term) -> Amounts:
+    """Section 4, rule curvature: the Jacobian at the middle of a box, and how far it is from others.
+
+    Entry j of a row changes by at most the sum of |H_jk| r_k, with second derivatives H in the box.
+    If that leaves its sign as it is, it may be added to others before absolute values are taken.
     """
     problem = term.problem
-    middle = problem.C
-    radius = Matrix.zero(len(middle.rows), middle.width)
-    for run in reversed(runs(problem)):
-        low = [problem.slopes[a][0] for a in run]
-        high = [problem.slopes[a][1] for a in run]
-        middle_here, middle = middle.take(run)
-        radius_here, radius = radius.take(run)
-        first = middle_here - radius_here
-        last = middle_here + radius_here
-        largest = largest_products(first, last, low, high)
-        smallest = -largest_products(-first, -last, low, high)
-        A = problem.A.chosen_rows(run).reduced()
-        middle += (largest + smallest).half() @ A
-        radius += (largest - smallest).half() @ abs(A)
-    return [("interval", operator_norm(abs(middle) + radius, term.norms))]
+    plain = [slopes for i in term.network.activations for slopes in term.ranges[i]]
+    is_plain = term.is_whole and problem.slopes[problem.inputs :] == plain
+    if term.patch is None or not is_plain:
+        raise Failure(REJECTED, "the rule 'curvature' is for a box, with all variables in form plain")
+    patch = term.patch()
+    lines.require(problem.inputs == len(patch.radii), "the rule 'curvature' is for all inputs")
+    none = [(ZERO, ZERO)] * problem.inputs
+    slopes = none + patch.slopes
+    at_middle, _ = coefficients(problem, none + patch.slopes_at_middle)
+    by_slopes, outer = coefficients(problem, slopes)
+    each_input = Matrix([{j: 1} for j in range(problem.inputs)], problem.inputs)
+    inner = derivatives(problem, slopes, each_input)
+    weights = []
+    bends = iter(patch.bends)
+    for run, here in zip(runs(problem), outer, strict=True):
+        weights.append(here.scaled([next(bends) for _ in run]))
+    totals = []
+    largest_entries = []
+    for i in range(len(problem.C.rows)):
+        row = [weight.row(i) for weight in weights]
+        gradient = at_middle.row(i)
+        changes = second_derivatives(inner, row, inner).largest().times(patch.radii)
+        signs = read_signs(lines, gradient, changes)
+        along = derivatives(problem, slopes, Matrix([signs], problem.inputs))
+        together = second_derivatives(along, row, inner).largest().times(patch.radii)
+        alone = [change for j, change in enumerate(changes) if j not in signs]
+        largest = entries(gradient.largest(), 0)
+        totals.append(sum(largest + alone + together, ZERO))
+        largest_entries.append([a + b for a, b in zip(largest, changes, strict=True)])
+    bounds = Matrix.of([dict(enumerate(row)) for row in largest_entries], problem.inputs)
+    if term.norms.inputs == "linf":
+        bounds = Matrix.of([{0: total} for total in totals], 1)
+    by_curvature = operator_norm(bounds, term.norms)
+    return [("curvature", min(by_curvature, operator_norm(by_slopes.largest(), term.norms)))]
 
 
-def runs(problem: Problem) -> list[list[int]]:
-    """All neurons, in runs of consecutive ones that do not read each other."""
-    found: list[list[int]] = []
-    for a in range(problem.inputs, problem.C.width):
-        sources = problem.A.rows[a]
-        if not found or any(b in sources for b in found[-1]):
-            found.append([])
-        found[-1].append(a)
-    return found
+def second_derivatives(left: list[Spread], weights: list[Spread], right: list[Spread]) -> Spread:
+    """Section 4, rule curvature: of one row, in directions of the left and of the right."""
+    total = Spread.exactly(Matrix.zero(len(left[0].middle.rows), len(right[0].middle.rows)))
+    for first, weight, second in zip(left, weights, right, strict=True):
+        total = total.plus(first.scaled(weight.intervals(0)).times_transposed(second))
+    return total
 
 
-def largest_products(first: Matrix, last: Matrix, low: Vector, high: Vector) -> Matrix:
-    """Of numbers between two entries, and slopes of that column: the product is largest at ends."""
-    return entrywise_max(first.scaled_by_sign(high, low), last.scaled_by_sign(high, low))
-
-
-def entrywise_max(left: Matrix, right: Matrix) -> Matrix:
-    """The larger entry of the two, in every place."""
-    return right + (left - right).positive()
+def read_signs(lines: Lines, gradient: Spread, changes: Vector) -> dict[int, int]:
+    """Section 4, rule curvature: the signs that are given; they hold in the whole box."""
+    values = lines.integers("signs")
+    fits = len(values) == len(changes) and set(values) <= {-1, 0, 1}
+    lines.require(fits, "'signs' is followed by -1, 0 or 1 for every input")
+    signs = {}
+    for j, (sign, change, (low, high)) in enumerate(
+        zip(values, changes, gradient.intervals(0), strict=True)
+    ):
+        if sign != 0:
+            least = low if sign > 0 else -high
+            lines.require(least >= change, f"the sign of input {j} is not proved", REJECTED)
+            signs[j] = sign
+    return signs
 
 
 # Rule product.
@@ -352,6 +389,7 @@ def read_triangles(lines: Lines, signs: int) -> list[SignTriangle]:
 RULES: dict[str, Rule] = {
     "path-sum": rule_path_sum,
     "interval": rule_interval,
+    "curvature": rule_curvature,
     "product": rule_product_of_norms,
     "products": rule_krivine_products,
     "sdp": rule_sdp,

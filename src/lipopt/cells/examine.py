@@ -42,6 +42,10 @@ class Examined:
     cuts: tuple[Cuts, ...]
     fixed: Array  # neurons that are linear now, and were not known to be
     candidates: Array  # (inputs, points): points where the slope may be large
+    # Of boxes that are examined together: what proves the bound, if it is not interval arithmetic,
+    # and what the width of every input contributes to it.
+    signs: Array | None = None
+    spreads: Array | None = None
 
 
 class Effort(Enum):

@@ -16,6 +16,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import scipy.sparse as sp
 
 from ..errors import LipoptError
 from ..model import activations
@@ -40,7 +41,8 @@ class Reduced:
     places: Array  # and its place in that node
     groups: tuple[slice, ...]  # the neurons of each activation node
     forms: Forms  # of the inputs of all neurons
-    objective: Forms  # of the rows whose constant is asked for
+    rows: sp.csr_array  # the functions of the outputs whose constant is asked for
+    objective: Forms  # of these rows
     # (inputs + neurons + 1, 2): the largest absolute values of the variables over the domain, and
     # of their derivatives in directions |t| <= 1.
     sizes: Array
@@ -278,6 +280,7 @@ def _assemble(
             np.concatenate([none, *(part.rows for part in chosen)]),
             np.concatenate([np.zeros((0, 2)), *(part.errors for part in chosen)]),
         ),
+        rows=rows,
         objective=objective,
         sizes=sizes,
         norm=posed.question.norm,

@@ -89,7 +89,7 @@ class _Writer:
         return [*lines, *self._by_node("fixed", branching.fixed)]
 
     def end_lines(self, cell: _Pending) -> list[str]:
-        """How a cell ends: empty, divided, looked at again, or bounded by interval arithmetic."""
+        """How a cell ends: empty, divided, looked at again, or bounded by a rule that needs no more."""
         branching = cell.branching
         if branching.is_empty:
             return ["cell empty"]
@@ -101,7 +101,7 @@ class _Writer:
         lines = ["cell leaf", "parts 1", "rows *", "inputs *"]
         for neurons in self._by_node("neurons", variables):
             lines += [neurons, "form plain"]
-        return [*lines, "splits 0", "rule interval"]
+        return [*lines, "splits 0", *_rule_lines(branching)]
 
     def _by_node(self, keyword: str, neurons: Array) -> list[str]:
         """For every activation node, those of its neurons."""
@@ -133,6 +133,14 @@ def cut_lines(cuts: Cuts, nodes: Array, places: Array, bits: int) -> list[str]:
         own.append(f"weights {Rounded.of(_trimmed(weights), bits)}")
         own.append(f"slopes {Rounded.of(_trimmed(slopes), bits)}")
     return [*lines, *none, *own] if cuts.is_upper else [*lines, *own, *none]
+
+
+def _rule_lines(branching: Branching) -> list[str]:
+    """The rule that bounds a leaf without a relaxation."""
+    if branching.signs is None:
+        return ["rule interval"]
+    signs = branching.signs.astype(int)
+    return ["rule curvature", *(f"signs {join(row)}" for row in signs)]
 
 
 def _indices(keyword: str, places: Array) -> str:

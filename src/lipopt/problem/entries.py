@@ -14,6 +14,7 @@ import numpy as np
 
 from ..numerics.arrays import Array, Matrix, dense, transposed
 from ..numerics.rounding import TINY, gamma
+from ..numerics.spread import Spread
 from .derivative import Blocks, DerivativeProblem, Layer
 
 MAX_WORK = 2e10  # multiplications of a forward pass, which is not needed: about some seconds
@@ -24,41 +25,6 @@ class Entries(NamedTuple):
 
     lower: Array
     upper: Array
-
-
-class _Spread(NamedTuple):
-    """Numbers between middle - half and middle + half; and their largest sums over all paths."""
-
-    middle: Array
-    half: Array
-    size: Array
-
-    @staticmethod
-    def zero(shape: tuple[int, int]) -> _Spread:
-        return _Spread(np.zeros(shape), np.zeros(shape), np.zeros(shape))
-
-    @staticmethod
-    def exactly(values: Array) -> _Spread:
-        return _Spread(values, np.zeros(values.shape), np.abs(values))
-
-    def __add__(self, other: _Spread) -> _Spread:  # type: ignore[override]
-        return _Spread(self.middle + other.middle, self.half + other.half, self.size + other.size)
-
-    def times(self, matrix: Matrix) -> _Spread:
-        """matrix @ these numbers."""
-        return _Spread(matrix @ self.middle, abs(matrix) @ self.half, abs(matrix) @ self.size)
-
-    def with_slopes(self, layer: Layer) -> _Spread:
-        """These numbers, one row a neuron, times any slopes in the ranges of a layer."""
-        low = self.middle - self.half
-        high = self.middle + self.half
-        lower = layer.lower[:, None]
-        upper = layer.upper[:, None]
-        corners = np.array([low * lower, low * upper, high * lower, high * upper])
-        least = corners.min(axis=0)
-        most = corners.max(axis=0)
-        steepest = layer.steepest[:, None]
-        return _Spread((least + most) / 2, (most - least) / 2, steepest * self.size)
 
 
 def entry_intervals(problem: DerivativeProblem, raw: DerivativeProblem) -> Entries:
@@ -89,37 +55,42 @@ def _paths(problem: DerivativeProblem) -> Array:
     return reached[0].T
 
 
-def _backward(problem: DerivativeProblem) -> _Spread:
+def _backward(problem: DerivativeProblem) -> Spread:
     """From the rows of C to the inputs."""
     shapes = [(n, problem.outputs) for n in problem.sizes]
-    coefficients = [_Spread.zero(shape) for shape in shapes]
+    coefficients = [Spread.zero(shape) for shape in shapes]
     for source, matrix in problem.objective.items():
-        coefficients[source] += _Spread.exactly(dense(matrix).T.astype(np.float64))
+        coefficients[source] += Spread.exactly(dense(matrix).T.astype(np.float64))
     for i in range(len(problem.layers), 0, -1):
         layer = problem.layers[i - 1]
-        through = coefficients[i].with_slopes(layer)
+        through = _with_slopes(coefficients[i], layer)
         for source, matrix in layer.blocks.items():
             coefficients[source] += through.times(transposed(matrix))
     middle, half, size = coefficients[0]
-    return _Spread(middle.T, half.T, size.T)
+    return Spread(middle.T, half.T, size.T)
 
 
-def _forward(problem: DerivativeProblem) -> _Spread:
+def _forward(problem: DerivativeProblem) -> Spread:
     """From the inputs to the rows of C."""
-    x = [_Spread.exactly(np.eye(problem.inputs))]
+    x = [Spread.exactly(np.eye(problem.inputs))]
     for layer in problem.layers:
-        x.append(_sum(layer.blocks, x, layer.size).with_slopes(layer))
+        x.append(_with_slopes(_sum(layer.blocks, x, layer.size), layer))
     return _sum(problem.objective, x, problem.outputs)
 
 
-def _sum(blocks: Blocks, x: list[_Spread], rows: int) -> _Spread:
-    total = _Spread.zero((rows, x[0].middle.shape[1]))
+def _with_slopes(found: Spread, layer: Layer) -> Spread:
+    """Numbers, one row a neuron, times any slopes in the ranges of a layer."""
+    return found.scaled(layer.lower[:, None], layer.upper[:, None])
+
+
+def _sum(blocks: Blocks, x: list[Spread], rows: int) -> Spread:
+    total = Spread.zero((rows, x[0].middle.shape[1]))
     for source, matrix in blocks.items():
         total += x[source].times(matrix)
     return total
 
 
-def _enclosed(problem: DerivativeProblem, found: _Spread) -> Entries:
+def _enclosed(problem: DerivativeProblem, found: Spread) -> Entries:
     """The ends, with all that rounding can have changed: a few operations a term, along any path."""
     roundings = 16
     for blocks in problem.all_blocks():

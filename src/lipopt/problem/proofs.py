@@ -202,19 +202,22 @@ class Relaxed:
 class Branching:
     """A cell in the tree of a proof: what was proved in it, and how it ends.
 
-    It is divided, or it is empty, or its derivative is bounded: by a relaxation if there is one,
-    otherwise by interval arithmetic."""
+    It is divided, or it is empty, or its derivative is bounded: by a relaxation if there is one, by
+    its curvature if there are signs, otherwise by interval arithmetic."""
 
     cuts: tuple[Cuts, ...]
     fixed: Array  # neurons that are linear here, and were not known to be in the parent
     is_empty: bool = False
     relaxed: Relaxed | None = None
+    # (rows, inputs): the signs of entries of the Jacobian in the whole box, 0 where they are not used
+    signs: Array | None = None
     split: Split | None = None  # None with one child: the same cell, looked at again
     children: list[Branching] = field(default_factory=list)
 
     def divide(self, split: Split | None, children: list[Branching]) -> None:
         """Let the cell end in children."""
         self.relaxed = None
+        self.signs = None
         self.split = split
         self.children = children
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 import numpy as np
 
 from ...cells.cell import Cell
+from ...cells.boxes import can_bend
 from ...cells.examine import Examined
 from ...cells.reduced import Reduced
 from ...numerics.arrays import Array
@@ -20,8 +21,15 @@ from ...problem.proofs import InputSplit, NeuronSplit, Split
 
 DISCOUNT = 0.5  # for every group of neurons further from the input
 FEW_INPUTS = 12  # up to so many inputs may be split
+FEW_SMOOTH_INPUTS = 5  # up to so many inputs of smooth neurons, nothing else is split
 MANY_NEURONS = 40  # with more open neurons than that, inputs are split first
 NARROWEST = 2.0**-30  # what is narrower is not split, relative to its largest value in the domain
+
+
+def are_boxes_enough(reduced: Reduced, root: Cell) -> bool:
+    """Whether inputs alone are split, and cells are bounded by their curvature."""
+    is_box = root.ball is None and root.inputs.is_bounded
+    return is_box and reduced.inputs <= FEW_SMOOTH_INPUTS and can_bend(reduced.network)
 
 
 def wants_boxes(reduced: Reduced, cell: Cell) -> bool:
@@ -37,6 +45,8 @@ def choose_split(reduced: Reduced, root: Cell, examined: Examined) -> Split | No
     """The split of an examined cell; None if nothing in it is wide enough to be split."""
     cell = examined.cell
     assert cell is not None
+    if examined.spreads is not None:
+        return _widest_split(root, cell, examined.spreads)
     scores = _scores(reduced, examined)
     if wants_boxes(reduced, cell):
         found = _input_split(root, cell, examined, scores)
@@ -107,8 +117,15 @@ def _input_split(root: Cell, cell: Cell, examined: Examined, scores: Array) -> I
     spread = np.maximum(cell.high - cell.low, np.finfo(np.float64).tiny)
     shares = np.abs(examined.forms[:, :inputs]) * width / spread[:, None]
     smear = (scores * cell.is_open) @ np.minimum(shares, 1.0)
-    smear[width <= NARROWEST * np.maximum(np.abs(root.upper), np.abs(root.lower))] = 0.0
-    place = int(smear.argmax())
-    if smear[place] <= 0:
+    return _widest_split(root, cell, smear)
+
+
+def _widest_split(root: Cell, cell: Cell, shares: Array) -> InputSplit | None:
+    """The input with the largest share in what makes a bound too large, at its middle."""
+    width = cell.upper - cell.lower
+    is_narrow = width <= NARROWEST * np.maximum(np.abs(root.upper), np.abs(root.lower))
+    shares = np.where(is_narrow, 0.0, np.nan_to_num(shares, nan=np.inf))
+    place = int(shares.argmax())
+    if not shares[place] > 0:
         return None
     return InputSplit(place, float((cell.lower[place] + cell.upper[place]) / 2))

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from ...cells.cell import Cell
+from ...cells.curvature import examine_boxes
 from ...cells.examine import Effort, Examined, examine
 from ...cells.reduced import Reduced
 from ...numerics.arrays import Array
@@ -14,7 +15,7 @@ from ...problem.derivative import DerivativeProblem
 from ...problem.proofs import Branching, Cuts, Relaxed, Split
 from ...problem.task import Budget, Task
 from ..sdp.method import SDP
-from .choose import choose_split, wants_boxes
+from .choose import are_boxes_enough, choose_split, wants_boxes
 
 # Interval arithmetic is at most so many times above what the SDP finds, as a rule: with a bound
 # further above the target, a cell is divided without trying it.
@@ -34,18 +35,25 @@ class Outcome:
     is_final: bool  # nothing more can be done
     cuts: tuple[Cuts, ...]
     fixed: Array
-    relaxed: Relaxed | None  # what proves the bound, if it is not interval arithmetic
+    relaxed: Relaxed | None  # what proves the bound, if it is not interval arithmetic,
+    signs: Array | None  # or these, with the curvature of a box
     candidates: Array  # points where the slope may be large
 
     def branching(self) -> Branching:
         """The cell as a part of the proof."""
         is_empty = self.cell is None
-        return Branching(self.cuts, self.fixed, is_empty=is_empty, relaxed=self.relaxed)
+        return Branching(
+            self.cuts,
+            self.fixed,
+            is_empty=is_empty,
+            relaxed=self.relaxed,
+            signs=self.signs,
+        )
 
     def without_proof(self) -> Outcome:
         """What is needed to divide the cell, which takes much less memory."""
         nowhere = self.candidates[:, :0]
-        return replace(self, cuts=(), relaxed=None, candidates=nowhere)
+        return replace(self, cuts=(), relaxed=None, signs=None, candidates=nowhere)
 
 
 @dataclass(frozen=True, eq=False)
@@ -69,9 +77,17 @@ class Expander:
 
     def examine(self, cells: Sequence[Cell], target: float) -> list[Outcome]:
         """Examine cells, and choose what to do next with them."""
-        examined = [self._examine(cell) for cell in cells]
+        if self.has_boxes:
+            examined = examine_boxes(self.reduced, cells)
+        else:
+            examined = [self._examine(cell) for cell in cells]
         relaxed = self._relaxed(examined, target)
         return [self._outcome(*pair) for pair in zip(examined, relaxed, strict=True)]
+
+    @property
+    def has_boxes(self) -> bool:
+        """Whether all cells are boxes, which are examined together."""
+        return are_boxes_enough(self.reduced, self.root)
 
     def _is_late(self) -> bool:
         return self.deadline is not None and time.monotonic() > self.deadline
@@ -108,12 +124,13 @@ class Expander:
             cuts=found.cuts,
             fixed=found.fixed,
             relaxed=relaxed,
+            signs=found.signs,
             candidates=found.candidates,
         )
 
     def _should_relax(self, found: Examined, target: float) -> bool:
         """Whether the SDP may decide what interval arithmetic does not."""
-        if found.cell is None:
+        if found.cell is None or self.has_boxes:
             return False
         neurons = int(found.cell.is_open.sum())
         order = self.reduced.inputs + neurons
@@ -124,7 +141,7 @@ class Expander:
 
     def _should_refine(self, cell: Cell) -> bool:
         """Whether linear programs come before the next split."""
-        if cell.is_refined or wants_boxes(self.reduced, cell):
+        if self.has_boxes or cell.is_refined or wants_boxes(self.reduced, cell):
             return False
         return cell.inputs.is_bounded and bool(cell.is_open.any())
 

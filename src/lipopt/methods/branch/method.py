@@ -19,7 +19,7 @@ from ...problem.question import Posed
 from ...problem.task import Task, UpperBound
 from ..registry import register
 from .expand import Expander
-from .search import Search
+from .search import FEW_CELLS, MANY_BOXES, Search
 from .workers import workers
 
 GAP = 0.01  # relative, unless another one is asked for
@@ -60,6 +60,7 @@ class Branch:
             regions=region_walk(expander),
             tree=tree,
             keeps_tree=task.keeps_proof,
+            rounds=MANY_BOXES if expander.has_boxes else FEW_CELLS,
         )
         search.try_points(first.candidates, cells=1)
         search.add(first, tree)

@@ -24,9 +24,6 @@ from ...problem.task import Budget, Sample, Status
 from .expand import Outcome
 from .workers import Work
 
-ROUND_SHARE = 8  # a round takes one in so many open cells,
-SMALLEST_ROUND = 2  # but not fewer than this,
-LARGEST_ROUND = 64  # nor more
 # Walks from linear region to linear region, in every round:
 STARTS = 8  # they start from so many points of its cells, and from as many random ones,
 RESERVE = 256  # which are the best left of so many,
@@ -36,6 +33,23 @@ PROGRAMS = 8  # and may solve so many linear programs for every cell
 DISTANCES = (0.2, 0.05, 0.01, 0.002)
 NEIGHBOURS = 48  # at each of them
 SMALL_TREE = 2000  # cells up to which the proof is kept, whether it is asked for or not
+
+
+@dataclass(frozen=True)
+class Rounds:
+    """How many cells are divided in a round."""
+
+    share: int  # one in so many open cells,
+    smallest: int  # but not fewer than this,
+    largest: int  # nor more
+
+    def size(self, count: int) -> int:
+        """Of so many open cells."""
+        return min(self.largest, max(self.smallest, count // self.share))
+
+
+FEW_CELLS = Rounds(8, 2, 64)
+MANY_BOXES = Rounds(2, 8, 512)  # which take little time each
 
 
 @dataclass(order=True)
@@ -61,6 +75,7 @@ class Search:
     regions: RegionWalk | None  # if the network is piecewise linear and the box is bounded
     tree: Branching | None  # the proof
     keeps_tree: bool  # also if it is large
+    rounds: Rounds
     cells: int = 0
     empty: int = 0
     closed: float = 0.0  # the largest bound of the cells that are not looked at again
@@ -122,7 +137,7 @@ class Search:
 
     def _choose(self) -> list[_Open]:
         """The cells of the next round."""
-        count = min(LARGEST_ROUND, max(SMALLEST_ROUND, len(self._open) // ROUND_SHARE))
+        count = self.rounds.size(len(self._open))
         chosen: list[_Open] = []
         while self._open and len(chosen) < count:
             item = heapq.heappop(self._open)

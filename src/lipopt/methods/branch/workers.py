@@ -18,6 +18,7 @@ Work: TypeAlias = Callable[[Sequence[Outcome], float, Interruption], list[list[O
 # Cells that are divided together: the SDPs of their parts are solved as one batch, in less than half
 # of the time. What is found depends on this number, but not on who does the work.
 BUNDLE = 4
+BUNDLE_OF_BOXES = 64  # the same for boxes, which are examined together
 
 _expander: Expander | None = None  # of a worker process
 
@@ -25,13 +26,14 @@ _expander: Expander | None = None  # of a worker process
 @contextmanager
 def workers(expander: Expander, jobs: int) -> Iterator[Work]:
     """A function that divides the cells of a round, each by itself."""
+    size = BUNDLE_OF_BOXES if expander.has_boxes else BUNDLE
     if jobs == 1:
 
         def one_by_one(
             cells: Sequence[Outcome], target: float, interruption: Interruption
         ) -> list[list[Outcome] | None]:
             found: list[list[Outcome] | None] = []
-            for together in _bundles(cells):
+            for together in _bundles(cells, size):
                 left: list[list[Outcome] | None] = [None] * len(together)
                 found += left if interruption.has_come else expander(together, target)
             return found
@@ -45,7 +47,7 @@ def workers(expander: Expander, jobs: int) -> Iterator[Work]:
     def together(
         cells: Sequence[Outcome], target: float, interruption: Interruption
     ) -> list[list[Outcome] | None]:
-        return list(chain.from_iterable(pool.map(_expand, _bundles(cells), repeat(target))))
+        return list(chain.from_iterable(pool.map(_expand, _bundles(cells, size), repeat(target))))
 
     try:
         yield together
@@ -66,6 +68,6 @@ def _expand(outcomes: Sequence[Outcome], target: float) -> list[list[Outcome] | 
         return _expander(outcomes, target)
 
 
-def _bundles(cells: Sequence[Outcome]) -> list[Sequence[Outcome]]:
+def _bundles(cells: Sequence[Outcome], size: int) -> list[Sequence[Outcome]]:
     """Cells that are divided together, whoever does it."""
-    return [cells[k : k + BUNDLE] for k in range(0, len(cells), BUNDLE)]
+    return [cells[k : k + size] for k in range(0, len(cells), size)]

@@ -3,9 +3,11 @@
 kinds        every activation, one entry each
 parameters   what their parameters may be
 slopes       values and slopes, the range of slopes on an interval
+bends        second derivatives of some of them
 lines        lines around an activation on an interval, the range of its values
 """
 
+from .bends import BENDING, bend_range, rising_range
 from .kinds import KINDS, Kind, Parameters
 from .lines import (
     VALUE_PAD,
@@ -20,18 +22,21 @@ from .parameters import check
 from .slopes import PAD, kinks, require_slopes, slope, slope_range, value
 
 __all__ = [
+    "BENDING",
     "KINDS",
     "PAD",
     "VALUE_PAD",
     "Kind",
     "LinePair",
     "Parameters",
+    "bend_range",
     "check",
     "kinks",
     "line_pairs",
     "linear_bounds",
     "offset_and_error",
     "require_slopes",
+    "rising_range",
     "rounding_size",
     "slope",
     "slope_range",
