@@ -86,7 +86,7 @@ def check_slopes(lines: Lines, claim: Claim, relaxations: Relaxations) -> None:
 
 def check_leaf(lines: Lines, claim: Claim, cell: Cell, number: int) -> None:
     """Section 2, trees: the parts of a leaf."""
-    check_parts(lines, claim, leaf(claim, cell, number))
+    check_parts(lines, claim, leaf(claim.network, cell, number, claim.scale))
 
 
 def check_values(lines: Lines, claim: Claim, relaxations: Relaxations) -> None:
@@ -295,9 +295,8 @@ def split_input(lines: Lines, network: Network, cell: Cell) -> list[Cell]:
     return [replace(cell, box=first), replace(cell, box=second)]
 
 
-def leaf(claim: Claim, cell: Cell, number: int) -> Subject:
+def leaf(network: Network, cell: Cell, number: int, scale: Vector | None = None) -> Subject:
     """Section 3, cells: what the parts of a leaf bound."""
-    network = claim.network
     forms = cell.forms
     small = network_of(forms, network)
     ranges = {}
@@ -309,6 +308,6 @@ def leaf(claim: Claim, cell: Cell, number: int) -> Subject:
     W = Matrix([{row: 1} for row in range(height)], height)
     patch = None
     if cell.box is not None and cell.ball is None and not cell.constraints:
-        patch = partial(patch_of, network, claim.scale, cell.box, forms, cell.ranges)
+        patch = partial(patch_of, network, scale, cell.box, forms, cell.ranges)
     where = f" of cell {number}"
     return Subject(small, ranges, W, positions, RULES_OF_LEAVES, where, patch)

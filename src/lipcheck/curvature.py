@@ -7,8 +7,8 @@ from fractions import Fraction
 from typing import NamedTuple
 
 from .exact import ONE, ZERO, Matrix, Vector, round_down, round_up
-from .formulas import Interval
 from .forms import Forms, Ranges
+from .formulas import Interval
 from .functions import SLOPE_GRID, Function
 from .inputs import Bounds
 from .network import Network

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import NamedTuple
 
+from .curvature import Patch
 from .exact import (
     ONE,
     TWO,
@@ -23,15 +24,14 @@ from .exact import (
     sum_of_squares,
 )
 from .factors import check_semidefinite
-from .curvature import Patch
 from .intervals import Slopes
 from .lines import Lines
 from .network import Network
 from .polynomials import Monomial, expand_products, monomial_of, objective_polynomial
 from .problem import Problem, path_sums
 from .products import gram
-from .spreads import Spread, coefficients, derivatives, entries, runs
 from .signs import Equations, SignTriangle, only_inner_are_read, sign_matrix
+from .spreads import Spread, coefficients, derivatives, entries
 from .verdicts import REJECTED, Failure, require
 
 WEIGHT_BITS = 64  # of a weight of a square in S, which is rounded down
@@ -144,41 +144,47 @@ def rule_curvature(lines: Lines, term: Term) -> Amounts:
     Entry j of a row changes by at most the sum of |H_jk| r_k, with second derivatives H in the box.
     If that leaves its sign as it is, it may be added to others before absolute values are taken.
     """
+    patch = patch_of_term(lines, term)
     problem = term.problem
-    plain = [slopes for i in term.network.activations for slopes in term.ranges[i]]
-    is_plain = term.is_whole and problem.slopes[problem.inputs :] == plain
-    if term.patch is None or not is_plain:
-        raise Failure(REJECTED, "the rule 'curvature' is for a box, with all variables in form plain")
-    patch = term.patch()
-    lines.require(problem.inputs == len(patch.radii), "the rule 'curvature' is for all inputs")
     none = [(ZERO, ZERO)] * problem.inputs
     slopes = none + patch.slopes
     at_middle, _ = coefficients(problem, none + patch.slopes_at_middle)
     by_slopes, outer = coefficients(problem, slopes)
     each_input = Matrix([{j: 1} for j in range(problem.inputs)], problem.inputs)
     inner = derivatives(problem, slopes, each_input)
-    weights = []
     bends = iter(patch.bends)
-    for run, here in zip(runs(problem), outer, strict=True):
-        weights.append(here.scaled([next(bends) for _ in run]))
-    totals = []
-    largest_entries = []
+    weights = [here.scaled([next(bends) for _ in range(here.middle.width)]) for here in outer]
+    rows = []
     for i in range(len(problem.C.rows)):
-        row = [weight.row(i) for weight in weights]
-        gradient = at_middle.row(i)
-        changes = second_derivatives(inner, row, inner).largest().times(patch.radii)
-        signs = read_signs(lines, gradient, changes)
+        weights_of_row = [weight.row(i) for weight in weights]
+        largest = entries(at_middle.row(i).largest(), 0)
+        changes = second_derivatives(inner, weights_of_row, inner).largest().times(patch.radii)
+        signs = read_signs(lines, at_middle.row(i), changes)
         along = derivatives(problem, slopes, Matrix([signs], problem.inputs))
-        together = second_derivatives(along, row, inner).largest().times(patch.radii)
+        together = second_derivatives(along, weights_of_row, inner).largest().times(patch.radii)
         alone = [change for j, change in enumerate(changes) if j not in signs]
-        largest = entries(gradient.largest(), 0)
-        totals.append(sum(largest + alone + together, ZERO))
-        largest_entries.append([a + b for a, b in zip(largest, changes, strict=True)])
-    bounds = Matrix.of([dict(enumerate(row)) for row in largest_entries], problem.inputs)
-    if term.norms.inputs == "linf":
-        bounds = Matrix.of([{0: total} for total in totals], 1)
-    by_curvature = operator_norm(bounds, term.norms)
+        if term.norms.inputs == "linf":
+            rows.append({0: sum(largest + alone + together, ZERO)})
+        else:
+            rows.append({j: largest[j] + change for j, change in enumerate(changes)})
+    by_curvature = operator_norm(Matrix.of(rows, problem.inputs), term.norms)
     return [("curvature", min(by_curvature, operator_norm(by_slopes.largest(), term.norms)))]
+
+
+def patch_of_term(lines: Lines, term: Term) -> Patch:
+    """Section 4, rule curvature: reject unless the term is the objective of a leaf that is a box."""
+    problem = term.problem
+    plain = [slopes for i in term.network.activations for slopes in term.ranges[i]]
+    is_plain = term.is_whole and problem.slopes[problem.inputs :] == plain
+    if term.patch is None or not plain or not is_plain:
+        reason = (
+            "the rule 'curvature' is for a box, with variables that are all listed in form plain"
+        )
+        raise Failure(REJECTED, reason)
+    patch = term.patch()
+    every_input = problem.inputs == len(patch.radii)
+    lines.require(every_input, "the rule 'curvature' is for all inputs", REJECTED)
+    return patch
 
 
 def second_derivatives(left: list[Spread], weights: list[Spread], right: list[Spread]) -> Spread:

@@ -24,12 +24,14 @@ from lipcheck.cells import (
     without_fixed,
 )
 from lipcheck.claim import Claim
+from lipcheck.curvature import BENDS
 from lipcheck.exact import Matrix
 from lipcheck.inputs import Bounds
 from lipcheck.lines import Lines
 from lipcheck.network import read_network
 from lipcheck.problem import Kept, build_problem, path_sums
-from lipcheck.rules import Norms, Term, operator_norm, rule_interval
+from lipcheck.rules import Norms, Term, operator_norm, rule_curvature, rule_interval
+from lipcheck.verdicts import Failure
 from lipopt.model.activations import KINDS
 
 CASES = st.tuples(
@@ -210,6 +212,52 @@ def test_gradients_in_a_cell_are_below_its_bound(case, local, path):
     # A step leads out of the cell from few points: some values of splits are medians.
     above = total > float(by_intervals + slack) * (1 + 1e-4) + 1e-4
     assert above.sum() <= 5
+
+
+@settings(max_examples=60)
+@given(
+    case=st.tuples(st.sampled_from(ARCHITECTURES), st.sampled_from(sorted(BENDS)), SEEDS),
+    has_scale=st.booleans(),
+)
+def test_gradients_in_a_box_are_below_its_curvature(case, has_scale, path):
+    """Whatever the signs are: those that are not proved are refused."""
+    network = make_network(*case)
+    sampled = Sampled(case, path)
+    kinds = {node.kind for node in sampled.stored.activations.values()}
+    if sampled.cell.constraints or not kinds or not kinds <= set(BENDS):
+        return
+    n = network.input_size
+    scale = [fraction(value) for value in sampled.rng.uniform(0.5, 2, n)] if has_scale else None
+    subject = leaf(sampled.stored, sampled.cell, 0, scale)
+    kept = {i: Kept(list(ks.values()), False) for i, ks in subject.positions.items()}
+    network_and_ranges = (subject.network, subject.ranges)
+    problem, _ = build_problem(*network_and_ranges, subject.W, list(range(n)), kept, scale)
+    norms = Norms("linf", "linf")
+    term = Term(problem, norms, True, *network_and_ranges, subject.W, patch=subject.patch)
+    x = sampled.points[:, sampled.inside]
+    total = np.zeros(x.shape[1])
+    middle = np.zeros(n)
+    for j in range(n):
+        step = np.zeros((n, 1))
+        step[j] = 1e-6
+        change = (network((x + step).T)[:, 0] - network((x - step).T)[:, 0]) / 2e-6
+        middle[j] = change.mean()
+        total += np.abs(change) * float(scale[j] if has_scale else 1)
+    for signs in (np.sign(middle), np.zeros(n), sampled.rng.integers(-1, 2, n)):
+        bound = by_curvature(signs, term)
+        if signs.any() and bound is None:
+            continue
+        assert (total <= float(bound) * (1 + 1e-6) + 1e-6).all()
+
+
+def by_curvature(signs, term):
+    """The bound of the rule; None if it refuses the signs."""
+    text = " ".join(str(int(sign)) for sign in signs)
+    try:
+        ((_, bound),) = rule_curvature(Lines(f"signs {text}\n".encode()), term)
+    except Failure:
+        return None
+    return bound
 
 
 LEAF = ["cuts 0", "fixed 0", "cell leaf", "parts 1", "rows *", "inputs *", "neurons *"]

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ..numerics.arrays import Array, Matrix, dense, transposed
+from ..numerics.arrays import Array, dense, transposed
 from ..numerics.rounding import TINY, gamma
 from ..numerics.spread import Spread
 from .derivative import Blocks, DerivativeProblem, Layer

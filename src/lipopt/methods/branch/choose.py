@@ -12,8 +12,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from ...cells.cell import Cell
 from ...cells.boxes import can_bend
+from ...cells.cell import Cell
 from ...cells.examine import Examined
 from ...cells.reduced import Reduced
 from ...numerics.arrays import Array

@@ -77,10 +77,7 @@ class Expander:
 
     def examine(self, cells: Sequence[Cell], target: float) -> list[Outcome]:
         """Examine cells, and choose what to do next with them."""
-        if self.has_boxes:
-            examined = examine_boxes(self.reduced, cells)
-        else:
-            examined = [self._examine(cell) for cell in cells]
+        examined = self._examined(cells)
         relaxed = self._relaxed(examined, target)
         return [self._outcome(*pair) for pair in zip(examined, relaxed, strict=True)]
 
@@ -91,6 +88,12 @@ class Expander:
 
     def _is_late(self) -> bool:
         return self.deadline is not None and time.monotonic() > self.deadline
+
+    def _examined(self, cells: Sequence[Cell]) -> list[Examined]:
+        """Cells one by one, boxes together."""
+        if self.has_boxes:
+            return examine_boxes(self.reduced, cells)
+        return [self._examine(cell) for cell in cells]
 
     def _examine(self, cell: Cell) -> Examined:
         effort = Effort.USUAL
