@@ -2,7 +2,7 @@
 
     python benchmarks/branch.py                     all tables, about 15 minutes
     python benchmarks/branch.py --quick             less of each, within a minute
-    python benchmarks/branch.py --table sizes       one of: rivals, sizes, others, hard
+    python benchmarks/branch.py --table sizes       one of: rivals, sizes, others, hard, few, smooth
     python benchmarks/branch.py --model MODEL.onnx [--center FILE] [--output 0] [--radius .01] [--jobs 2]
 
 The question is the local Lipschitz constant in the l_inf norm of a random ReLU network in an l_inf
@@ -17,6 +17,10 @@ tables are processor seconds, which other programs disturb less. Bounds that con
 end the run with an error. A time with ">" ended at the limit, with the gap that was left. With --model,
 branch and bound alone is asked about a network from a file, and lipcheck about its certificate.
 Every table is printed as markdown.
+
+The table `few` has ReLU networks with two and three inputs in large balls, where input boxes might be
+enough. The table `smooth` has smooth networks with few inputs, which branch and bound divides into
+boxes that are bounded by their curvature; it is asked again with that taken away.
 """
 
 from __future__ import annotations
@@ -29,6 +33,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from unittest.mock import patch
 
 import numpy as np
 
@@ -51,6 +56,17 @@ HARD = [
     ((10, 20, 20, 1), "relu", 1.0),
     ((10, 20, 20, 1), "relu", 3.0),
     ((5, 10, 10, 10, 10, 1), "relu", 3.0),
+    ((10, 20, 20, 1), "tanh", 0.1),
+]
+FEW_INPUTS = [(2, 20, 20, 1), (3, 20, 20, 1)]
+SMOOTH_FEW_INPUTS = [
+    ((2, 10, 10, 1), "tanh", 3.0),
+    ((2, 64, 64, 1), "tanh", 1.0),
+    ((2, 32, 32, 32, 1), "tanh", 1.0),
+    ((3, 32, 32, 1), "sigmoid", 1.0),
+    ((4, 64, 64, 1), "tanh", 0.1),
+    ((5, 20, 20, 1), "tanh", 0.3),
+    ((7, 20, 20, 1), "tanh", 0.03),
     ((10, 20, 20, 1), "tanh", 0.1),
 ]
 COLUMNS = ("network", "norm", "radius", "lower", "upper", "cells", "branch, s")
@@ -330,6 +346,41 @@ def ask_hard(limit: float) -> None:
         show_other(f"{name_of(sizes)}, {kind}", question.network(kind), question.ball, limit)
 
 
+def compare_few_inputs(limit: float) -> None:
+    """Networks with few inputs and kinks in large balls, to branch and bound and to input boxes."""
+    head("network", "radius", "branch, s", "boxes, s", "ratio")
+    for sizes in FEW_INPUTS:
+        for radius in (1.0, 10.0):
+            question = Question.about(sizes, radius, 0)
+            answers = {"branch": branch(question, limit), "boxes": boxes(question, limit)}
+            require_agreement(answers)
+            show(
+                name_of(sizes),
+                radius,
+                *answers.values(),
+                ratio(answers["boxes"], answers["branch"]),
+            )
+
+
+def compare_smooth(limit: float) -> None:
+    """Smooth networks with few inputs, with the curvature of boxes and without."""
+    head("network", "radius", "lower", "upper", "boxes", "with, s", "upper", "cells", "without, s")
+    for sizes, kind, radius in SMOOTH_FEW_INPUTS:
+        question = Question.about(sizes, radius, 0)
+        row: list[object] = []
+        answers = {}
+        for is_known in (True, False):
+            with patch("lipopt.methods.branch.choose.can_bend", lambda network, k=is_known: k):
+                start = time.process_time()
+                found = bound(question.network(kind), question.ball, limit)
+            answer = Answer(found.lower, found.upper, time.process_time() - start)
+            answers[str(is_known)] = answer
+            row += [f"{found.upper:.5g}", found.details["cells"], answer]
+        require_agreement(answers)
+        lower = max(answer.lower for answer in answers.values())
+        show(f"{name_of(sizes)}, {kind}", radius, f"{lower:.5g}", *row)
+
+
 def show_other(
     name: str, network: Network, ball: lipopt.Ball, limit: float, norm: NormName = "linf"
 ) -> None:
@@ -392,7 +443,9 @@ def main() -> None:
     )
     parser.add_argument("--quick", action="store_true", help="fewer questions, a limit of 1 s")
     parser.add_argument(
-        "--table", choices=["rivals", "sizes", "others", "hard"], help="one of them only"
+        "--table",
+        choices=["rivals", "sizes", "others", "hard", "few", "smooth"],
+        help="one of them only",
     )
     parser.add_argument("--limit", type=float, help="seconds for each answer; 5 if not given")
     parser.add_argument("--model", help="a network from a file, instead of the tables")
@@ -417,6 +470,10 @@ def main() -> None:
         ask_others((0.1,) if options.quick else (0.1, 1.0), limit)
     if options.table in (None, "hard"):
         ask_hard(limit)
+    if options.table in (None, "few"):
+        compare_few_inputs(limit)
+    if options.table in (None, "smooth"):
+        compare_smooth(limit)
 
 
 if __name__ == "__main__":

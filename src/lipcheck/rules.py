@@ -31,7 +31,7 @@ from .polynomials import Monomial, expand_products, monomial_of, objective_polyn
 from .problem import Problem, path_sums
 from .products import gram
 from .signs import Equations, SignTriangle, only_inner_are_read, sign_matrix
-from .spreads import Spread, coefficients, derivatives, entries
+from .spreads import Spread, coefficients, derivatives, entries, second_derivatives
 from .verdicts import REJECTED, Failure, require
 
 WEIGHT_BITS = 64  # of a weight of a square in S, which is rounded down
@@ -185,14 +185,6 @@ def patch_of_term(lines: Lines, term: Term) -> Patch:
     every_input = problem.inputs == len(patch.radii)
     lines.require(every_input, "the rule 'curvature' is for all inputs", REJECTED)
     return patch
-
-
-def second_derivatives(left: list[Spread], weights: list[Spread], right: list[Spread]) -> Spread:
-    """Section 4, rule curvature: of one row, in directions of the left and of the right."""
-    total = Spread.exactly(Matrix.zero(len(left[0].middle.rows), len(right[0].middle.rows)))
-    for first, weight, second in zip(left, weights, right, strict=True):
-        total = total.plus(first.scaled(weight.intervals(0)).times_transposed(second))
-    return total
 
 
 def read_signs(lines: Lines, gradient: Spread, changes: Vector) -> dict[int, int]:

@@ -114,6 +114,14 @@ def derivatives(problem: Problem, slopes: Sequence[Interval], directions: Matrix
     return found
 
 
+def second_derivatives(left: list[Spread], weights: list[Spread], right: list[Spread]) -> Spread:
+    """Section 4, rule curvature: of one row, in directions of the left and of the right."""
+    total = Spread.exactly(Matrix.zero(len(left[0].middle.rows), len(right[0].middle.rows)))
+    for first, weight, second in zip(left, weights, right, strict=True):
+        total = total.plus(first.scaled(weight.intervals(0)).times_transposed(second))
+    return total
+
+
 def largest_products(first: Matrix, last: Matrix, low: Vector, high: Vector) -> Matrix:
     """Of numbers between two entries, and factors of that column: the product is largest at ends."""
     return entrywise_max(first.scaled_by_sign(high, low), last.scaled_by_sign(high, low))

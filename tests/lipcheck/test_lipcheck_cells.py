@@ -227,7 +227,9 @@ def test_gradients_in_a_box_are_below_its_curvature(case, has_scale, path):
     if sampled.cell.constraints or not kinds or not kinds <= set(BENDS):
         return
     n = network.input_size
-    scale = [fraction(value) for value in sampled.rng.uniform(0.5, 2, n)] if has_scale else None
+    scale = [fraction(value) for value in sampled.rng.uniform(0.5, 2, n)]
+    if not has_scale:
+        scale = [Fraction(1)] * n
     subject = leaf(sampled.stored, sampled.cell, 0, scale)
     kept = {i: Kept(list(ks.values()), False) for i, ks in subject.positions.items()}
     network_and_ranges = (subject.network, subject.ranges)
@@ -242,7 +244,7 @@ def test_gradients_in_a_box_are_below_its_curvature(case, has_scale, path):
         step[j] = 1e-6
         change = (network((x + step).T)[:, 0] - network((x - step).T)[:, 0]) / 2e-6
         middle[j] = change.mean()
-        total += np.abs(change) * float(scale[j] if has_scale else 1)
+        total += np.abs(change) * float(scale[j])
     for signs in (np.sign(middle), np.zeros(n), sampled.rng.integers(-1, 2, n)):
         bound = by_curvature(signs, term)
         if signs.any() and bound is None:

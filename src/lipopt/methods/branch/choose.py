@@ -6,6 +6,7 @@ largest coefficient that it has, times the largest derivative of its input. Earl
 
 Inputs are split first where there are few of them and many neurons are open, and where neurons are
 smooth: splitting a neuron makes its slope's range narrower, splitting an input does that to all.
+Where all of them are smooth, and the domain is a box, nothing else is split.
 """
 
 from __future__ import annotations
@@ -16,20 +17,21 @@ from ...cells.boxes import can_bend
 from ...cells.cell import Cell
 from ...cells.examine import Examined
 from ...cells.reduced import Reduced
+from ...model.network import Network
+from ...model.round_ball import InputSet
 from ...numerics.arrays import Array
 from ...problem.proofs import InputSplit, NeuronSplit, Split
 
 DISCOUNT = 0.5  # for every group of neurons further from the input
 FEW_INPUTS = 12  # up to so many inputs may be split
-FEW_SMOOTH_INPUTS = 5  # up to so many inputs of smooth neurons, nothing else is split
 MANY_NEURONS = 40  # with more open neurons than that, inputs are split first
 NARROWEST = 2.0**-30  # what is narrower is not split, relative to its largest value in the domain
 
 
-def are_boxes_enough(reduced: Reduced, root: Cell) -> bool:
+def are_boxes_enough(network: Network, domain: InputSet) -> bool:
     """Whether inputs alone are split, and cells are bounded by their curvature."""
-    is_box = root.ball is None and root.inputs.is_bounded
-    return is_box and reduced.inputs <= FEW_SMOOTH_INPUTS and can_bend(reduced.network)
+    is_box = domain.ball is None and domain.is_bounded
+    return is_box and network.input_size <= FEW_INPUTS and can_bend(network)
 
 
 def wants_boxes(reduced: Reduced, cell: Cell) -> bool:

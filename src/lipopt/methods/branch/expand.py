@@ -84,7 +84,7 @@ class Expander:
     @property
     def has_boxes(self) -> bool:
         """Whether all cells are boxes, which are examined together."""
-        return are_boxes_enough(self.reduced, self.root)
+        return are_boxes_enough(self.reduced.network, self.root.inputs)
 
     def _is_late(self) -> bool:
         return self.deadline is not None and time.monotonic() > self.deadline
