@@ -6,7 +6,7 @@ from collections.abc import Callable
 from fractions import Fraction
 from typing import NamedTuple
 
-from .exact import ONE, ZERO, Matrix, Vector, round_down, round_up
+from .exact import GRID, ONE, ZERO, Matrix, Vector, round_down, round_up
 from .forms import Forms, Ranges
 from .formulas import Interval
 from .functions import SLOPE_GRID, Function
@@ -76,7 +76,8 @@ def patch_of(
 def ends_of(rows: Matrix, values: Bounds) -> Bounds:
     """The least and the largest values of forms, rounded outward."""
     lower = [round_down(value) for value in rows.minimum(*values)]
-    upper = [round_up(value) for value in rows.maximum(*values)]
+    negative = [-value for value in values.upper], [-value for value in values.lower]
+    upper = [round_up(-value) for value in rows.minimum(*negative)]
     return Bounds(lower, upper)
 
 
@@ -90,13 +91,13 @@ class Enclosure(NamedTuple):
 def enclosure(function: Function, lower: Fraction, upper: Fraction) -> Enclosure:
     """Between the two: values lie between those at the ends, and slopes between those at points."""
     points = function.points(lower, upper, 1)
-    slopes: Vector = []
+    slopes: list[int] = []
     for point in points:
         slopes.extend(point.left)
-    values = (round_down(points[0].value[0]), round_up(points[-1].value[1]))
-    return Enclosure(
-        values, (round_down(min(slopes), SLOPE_GRID), round_up(max(slopes), SLOPE_GRID))
-    )
+    values = (Fraction(points[0].value[0], GRID), Fraction(points[-1].value[1], GRID))
+    least = round_down(Fraction(min(slopes), GRID), SLOPE_GRID)
+    most = round_up(Fraction(max(slopes), GRID), SLOPE_GRID)
+    return Enclosure(values, (least, most))
 
 
 def bend_range(kind: str, function: Function, known: Enclosure) -> Interval:
