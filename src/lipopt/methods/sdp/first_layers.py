@@ -27,6 +27,8 @@ def smallest_cut(problem: DerivativeProblem, device: str | None) -> int | None:
     if not problem.norm.bounds_each_input:
         return None
     bounds, _ = path_sums(problem)
+    if not all(np.isfinite(values).all() for values in bounds):
+        return None
     for count in range(1, len(problem.layers)):
         if not is_too_large(_rest(problem, count, bounds), device):
             return count
@@ -63,20 +65,19 @@ class _Columns:
 
     count: int  # of the layers that are left out
     bounds: Sequence[Array]  # on |x|, by source
-    begin: dict[int, int]  # by source that is read later
-    size: int
+    read: list[int]  # those sources of them that are read later: side by side, in this order
 
     @staticmethod
     def of(problem: DerivativeProblem, count: int, bounds: Sequence[Array]) -> _Columns:
         read: set[int] = set()
         for blocks in problem.all_blocks()[count:]:
             read.update(source for source in blocks if source <= count)
-        begin = {}
-        size = 0
-        for source in sorted(read):
-            begin[source] = size
-            size += problem.sizes[source]
-        return _Columns(count, bounds, begin, size)
+        return _Columns(count, bounds, sorted(read))
+
+    @property
+    def size(self) -> int:
+        """The number of new inputs."""
+        return sum(len(self.bounds[source]) for source in self.read)
 
     def renumbered(self, blocks: Blocks) -> dict[int, Matrix]:
         """Blocks that read the new inputs, as source 0, and the layers that are left."""
@@ -95,7 +96,7 @@ class _Columns:
         """One matrix over all new inputs."""
         rows = next(iter(parts.values())).shape[0]
         row_wise = []
-        for source in self.begin:
+        for source in self.read:
             width = len(self.bounds[source])
             row_wise.append(parts.get(source, sp.csr_array((rows, width))))
         return sp.csr_array(sp.hstack(row_wise, format="csr"))
