@@ -133,8 +133,8 @@ class Builder:
     def spread(self, x: View) -> Array:
         """How much every entry of a tensor changes between neighboring inputs.
 
-        That is the root mean square over the neighbors of an input, and the geometric mean over
-        inputs, so that a few with steep slopes do not decide; 0 for what never changes."""
+        That is the root mean square over the neighbors of an input, and the mean over inputs where
+        it is finite; 0 for what never changes."""
         with np.errstate(all="ignore"):
             for node in self.nodes[len(self._typical) :]:
                 if isinstance(node, Input):
@@ -144,10 +144,9 @@ class Builder:
             values = self._typical[x.node].reshape(-1, TYPICAL_INPUTS, 1 + TYPICAL_NEIGHBORS)
             steps = values[:, :, 1:] - values[:, :, :1]
             changes = np.sqrt(np.mean(steps**2, axis=2))
-            is_counted = (changes > 0) & np.isfinite(changes)
-            logarithms = np.log(np.where(is_counted, changes, 1.0)).sum(axis=1)
-            counts = is_counted.sum(axis=1)
-            spreads = np.where(counts > 0, np.exp(logarithms / np.maximum(counts, 1)), 0.0)
+            is_counted = np.isfinite(changes)
+            totals = np.where(is_counted, changes, 0.0).sum(axis=1)
+            spreads = totals / np.maximum(is_counted.sum(axis=1), 1)
         return np.where(x.index >= 0, spreads[x.index], 0.0)
 
     def constants(self, x: View) -> Array:
