@@ -101,15 +101,14 @@ class Boxes:
                 derivatives.append(own)
                 continue
             node = self._activation(i)
-            kind = (node.kind, node.parameters)
             low = np.maximum(values[node.source][0], self.known[i][0])
             high = np.maximum(low, np.minimum(values[node.source][1], self.known[i][1]))
             at_middle = middles[node.source]
             self.slopes[i] = _slope_range(node, low, high)
             self.slopes_at_middle[i] = _slope_range(node, *at_middle)
-            self.bends[i] = activations.bend_range(kind[0], low, high, kind[1])
-            values.append(activations.rising_range(kind[0], low, high, kind[1]))
-            middles.append(activations.rising_range(kind[0], *at_middle, kind[1]))
+            self.bends[i] = activations.bend_range(node.kind, low, high, node.parameters)
+            values.append(activations.rising_range(node.kind, low, high, node.parameters))
+            middles.append(activations.rising_range(node.kind, *at_middle, node.parameters))
             derivatives.append(_times(derivatives[node.source], self.slopes[i]))
 
     def each_input(self) -> Array:

@@ -86,7 +86,7 @@ def _curved(reduced: Reduced, boxes: Boxes) -> _Curved:
     coefficients = boxes.coefficients(boxes.slopes)
     weights = {}
     for i, (least, most) in boxes.bends.items():
-        if i in coefficients:
+        if i in coefficients:  # the objective depends on it
             weights[i] = coefficients[i].scaled(least[..., None], most[..., None])
     own = boxes.derivatives(boxes.each_input())
     at_middle = boxes.coefficients(boxes.slopes_at_middle)[0].widened(boxes.error)
@@ -179,13 +179,12 @@ def _bends(
     left: Mapping[int, Spread], weights: Mapping[int, Spread], right: Mapping[int, Spread], row: int
 ) -> Spread:
     """Second derivatives of a row in any direction of the left and any of the right."""
-    parts = []
-    for i, derivatives in left.items():
-        own = _of_row(weights[i], row)
-        weighted = derivatives.scaled(own.low, own.high)
-        weighted = weighted._replace(size=derivatives.size * own.size)
-        parts.append(weighted.transposed_times(right[i]))
-    total = parts[0]
-    for part in parts[1:]:
-        total = total + part
+    first = next(iter(left))
+    shape = (len(left[first].middle), left[first].middle.shape[-1], right[first].middle.shape[-1])
+    total = Spread.zero(shape)
+    for i, weight in weights.items():
+        own = _of_row(weight, row)
+        weighted = left[i].scaled(own.low, own.high)
+        weighted = weighted._replace(size=left[i].size * own.size)
+        total = total + weighted.transposed_times(right[i])
     return total
