@@ -1,8 +1,8 @@
 """A network of smooth neurons in many boxes at once.
 
 Arrays have an axis for boxes, one for the entries of a node, and mostly one for rows of the objective
-or for directions. Intervals of values are found from the first node to the last, each in two ways: from
-the intervals of its sources, and from its value at the middle of the box and its derivatives.
+or for directions. Intervals of what neurons read are found from the first node to the last, each in two
+ways: from the intervals of values before it, and from the value at the middle of the box and derivatives.
 """
 
 from __future__ import annotations
@@ -86,24 +86,20 @@ class Boxes:
         values: list[Interval] = [(self.lower, self.upper)]
         middles: list[Interval] = [(self.middle, self.middle)]
         derivatives = [Spread.exactly(self.each_input())]
-        radii = self.radii
         for i, node in enumerate(self.network.nodes[1:], start=1):
             if isinstance(node, Affine):
-                own = _sum(node, derivatives)
-                middle = _affine_interval(node, middles)
-                plain = _affine_interval(node, values)
-                change = most_change(own.widened(self.error), radii)
-                low = np.maximum(plain[0], np.nextafter(middle[0] - change, -np.inf))
-                high = np.minimum(plain[1], np.nextafter(middle[1] + change, np.inf))
-                # Two ends that are proved may cross by a rounding, where an interval is a point.
-                values.append((np.minimum(low, high), np.maximum(low, high)))
-                middles.append(middle)
-                derivatives.append(own)
+                values.append(_affine_interval(node, values))
+                middles.append(_affine_interval(node, middles))
+                derivatives.append(_sum(node, derivatives))
                 continue
             node = self._activation(i)
-            low = np.maximum(values[node.source][0], self.known[i][0])
-            high = np.maximum(low, np.minimum(values[node.source][1], self.known[i][1]))
             at_middle = middles[node.source]
+            change = most_change(derivatives[node.source].widened(self.error), self.radii)
+            low = np.nextafter(at_middle[0] - change, -np.inf)
+            high = np.nextafter(at_middle[1] + change, np.inf)
+            low = np.maximum(low, np.maximum(values[node.source][0], self.known[i][0]))
+            high = np.minimum(high, np.minimum(values[node.source][1], self.known[i][1]))
+            high = np.maximum(low, high)  # ends that are proved may cross by a rounding
             self.slopes[i] = _slope_range(node, low, high)
             self.slopes_at_middle[i] = _slope_range(node, *at_middle)
             self.bends[i] = activations.bend_range(node.kind, low, high, node.parameters)

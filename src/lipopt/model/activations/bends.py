@@ -8,10 +8,9 @@ from __future__ import annotations
 import numpy as np
 
 from ...numerics.arrays import Array
-from ...numerics.rounding import TINY
 from .kinds import Parameters
 from .lines import VALUE_PAD
-from .slopes import slope_range, value
+from .slopes import GRID, slope_range, value
 
 BENDING = ("tanh", "sigmoid", "softplus")  # those that are known here, and in lipcheck
 ROUNDINGS = 2.0**-49  # relative to the largest product: more than what rounds here
@@ -46,7 +45,7 @@ def rising_range(kind: str, lo: Array, hi: Array, parameters: Parameters) -> tup
 
 
 def _product(low: Array, high: Array, lower: Array, upper: Array) -> tuple[Array, Array]:
-    """The products of numbers in two intervals, rounded outward."""
+    """The products of numbers in two intervals, rounded outward by no less than lipcheck does it."""
     corners = np.array([low * lower, low * upper, high * lower, high * upper])
-    room = ROUNDINGS * np.abs(corners).max(axis=0) + TINY
+    room = ROUNDINGS * np.abs(corners).max(axis=0) + 2 / GRID
     return corners.min(axis=0) - room, corners.max(axis=0) + room
