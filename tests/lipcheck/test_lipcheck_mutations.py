@@ -14,6 +14,7 @@ from lipcheck_files import pairs, verdict
 from lipopt import LipoptError
 from lipopt.model.network import Network
 
+LARGEST = 10**300  # of the numbers of a domain at which claims are tried
 ORDERS = {"linf": np.inf, "l2": 2, "l1": 1}
 
 
@@ -52,10 +53,15 @@ def mutated_tokens(data, rng):
     return separator.join(tokens)
 
 
+def floats(values):
+    """Exact numbers as floats; those that no float is as large as are cut."""
+    return np.array([float(min(max(v, -LARGEST), LARGEST)) for v in values])
+
+
 def in_ball(ball, x):
     """Which points are inside, by a little more than rounding errors."""
-    center = np.array([float(v) for v in ball.center])
-    radii = np.array([float(v) for v in ball.radii])
+    center = floats(ball.center)
+    radii = floats(ball.radii)
     with np.errstate(all="ignore"):
         lengths = np.linalg.norm((x - center) / radii, ORDERS[ball.norm], axis=1)
     return lengths < 1 - 1e-9
@@ -67,7 +73,7 @@ def holds(network, claim):
     n = network.input_size
     low, high = -4 * np.ones(n), 4 * np.ones(n)
     if claim.box is not None:
-        low, high = (np.array([float(v) for v in side]) for side in claim.box)
+        low, high = map(floats, claim.box)
     x, y = rng.uniform(low, high, (2, 4000, n))
     y[2000:] = np.clip(x[2000:] + 1e-3 * (y[2000:] - x[2000:]), low, high)
     if claim.ball is not None:
@@ -80,7 +86,7 @@ def holds(network, claim):
             values = network(x) @ W.T
         rounding = 1e-12 * (np.abs(network(x)).sum(axis=1, keepdims=True) + 1)
         return bool(((values >= float(claim.bound) - rounding) | ~np.isfinite(values)).all())
-    scale = np.array([float(v) for v in claim.scale or [1.0] * n])
+    scale = floats(claim.scale or [1] * n)
     with np.errstate(all="ignore"):
         outputs = [network(points) @ W.T for points in (x, y)]
         change, distance = (
