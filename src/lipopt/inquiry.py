@@ -151,8 +151,8 @@ class Inquiry:
     def _answer(self, method: Method, budget: Budget, certify: bool) -> _Answer:
         """A method's bounds on all parts of the problem."""
         posed = self.posed
-        if getattr(method, "keeps_neurons", False):
-            posed = posed.unmerged()
+        if getattr(method, "takes_network_as_given", False):
+            posed = posed.as_given()
         parts = posed.parts
         if getattr(method, "takes_all_rows", False):
             parts = [(posed.raw, posed.problem)]

@@ -232,6 +232,11 @@ def test_slopes_that_are_known_to_a_few_digits_only(directory):
     assert written(1109, "input skip", directory) == 0
 
 
+def test_products_of_norms_where_intervals_were_refined(directory):
+    """The leaf of a tree has no rule `product`."""
+    assert written(175, "wide", directory) == 0
+
+
 def test_products_of_norms_that_are_path_sums_up_to_rounding(directory):
     """The rule `product` is for l2 alone."""
     assert written(209, "sparse", directory) == 0

@@ -108,7 +108,7 @@ def test_bounds_and_certificates(
         network.save(tmp_path / "n.safetensors")
         posed = pose(network, Question.about(network, norm=norm, domain=domain))
         optimum = enumerate_pop(posed.problem)
-        assert optimum <= enumerate_pop(posed.unmerged().problem) * (1 + 1e-9)
+        assert optimum <= enumerate_pop(posed.as_given().problem) * (1 + 1e-9)
         for method in ("sdp", "path-sum", "product", "auto"):
             result = lipopt.bound(
                 network, norm=norm, domain=domain, method=method, certify=True, samples=200

@@ -59,7 +59,8 @@ class Auto:
         attempts.make(PathSum())
         if not attempts.are_over(ROUNDING_GAP):
             attempts.make(SDP(device=self.device))
-        attempts.make(Product())
+        if not _is_refined(task) or not task.keeps_proof:  # leaves have no rule for layer norms
+            attempts.make(Product())
         if self.lp:
             attempts.make_lp()
         if not attempts.are_over(MIN_CUT_GAP) and _may_cut(attempts.task):
@@ -171,6 +172,10 @@ def _lp_may_win(task: Task) -> bool:
     work = FIRST_ITERATIONS * products * path_sum / task.upper
     gain = (task.upper - task.pop_lower) / max(task.pop_lower, SMALLEST)
     return work <= min(FIRST_WORK, WORK_PER_GAIN * gain)
+
+
+def _is_refined(task: Task) -> bool:
+    return task.posed is not None and task.posed.refinement is not None
 
 
 def _may_cut(task: Task) -> bool:

@@ -81,7 +81,8 @@ class Product:
     """The product of layer norms."""
 
     name: ClassVar[str] = "product"
-    keeps_neurons: ClassVar[bool] = True  # merging makes fewer neurons, but more layers
+    # Merging makes fewer neurons, but more layers; and leaves of trees have no rule for layer norms.
+    takes_network_as_given: ClassVar[bool] = True
 
     def __call__(self, task: Task) -> UpperBound:
         value = product_bound(task.raw, lambda: task.seconds_left <= 0)

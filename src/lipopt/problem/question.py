@@ -108,9 +108,9 @@ class Posed:
         """The raw and the presolved problem of every row."""
         return list(zip(split_rows(self.raw), split_rows(self.problem), strict=True))
 
-    def unmerged(self) -> Posed:
-        """The same question about the network as it was before its neurons were merged."""
-        if not self.merged.merges:
+    def as_given(self) -> Posed:
+        """The same question about the network as it was given: no merged neurons, plain intervals."""
+        if not self.merged.merges and self.refinement is None:
             return self
         return pose(self.merged.original, self.question, merging=False)
 
