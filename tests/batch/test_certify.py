@@ -93,6 +93,37 @@ def test_certified_radii_of_small_networks_are_exact(activation: str, norm: Any)
             assert row.broken_radius <= 1.01 * row.radius
 
 
+@pytest.mark.parametrize("norm", ["linf", "l2", "l1"])
+def test_units_are_those_of_a_network_that_counts_in_them(norm: Any, tmp_path: Path) -> None:
+    units = np.array([1.0, 100.0, 0.01, 5.0])
+    weights = gaussian_weights([4, 12, 3], seed=3)
+    points = np.random.default_rng(4).normal(size=(4, 4))
+    plain = lipopt.load(weights)
+    scaled = lipopt.load([weights[0] / units, weights[1]])
+    radii = (0.05, 0.3, 1.0)
+    folder = tmp_path / norm
+    expected = certify(plain, points, radii, norm=norm)
+    found = certify(scaled, points * units, radii, norm=norm, scale=units, certificates=folder)
+    assert [row.status for row in found] == [row.status for row in expected]
+    assert {row.status for row in found} == {"certified", "broken"}
+    stored = lipcheck.network.read_network((folder / "network.safetensors").read_bytes())
+    order = {"linf": np.inf, "l2": 2, "l1": 1}[norm]
+    for row in found:
+        if row.status == "certified":
+            assert row.certificate is not None
+            lipcheck.certificate.check(stored, Path(row.certificate).read_bytes())
+        else:
+            assert row.counterexample is not None
+            x = np.array(row.counterexample)
+            assert scaled(x).argmax() != row.label
+            distance = np.linalg.norm(x / units - points[row.point], order)
+            assert distance <= row.radius * (1 + 1e-12)
+    label = int(plain(points[0]).argmax())
+    assert certified_radius(
+        scaled, points[0] * units, label, norm=norm, scale=units
+    ) == pytest.approx(certified_radius(plain, points[0], label, norm=norm), rel=1e-2)
+
+
 def test_certified_and_broken_radii_meet(network, points, labels, verdicts) -> None:
     rows = certify(network, points[:4], labels=labels[:4], certified_radius=True, cells=8)
     assert [row.question for row in rows] == [CERTIFIED_RADIUS] * 4
@@ -180,6 +211,8 @@ def test_digits() -> None:
         ({"radius": (0.1, 0.1)}, "0.1 is given twice"),
         ({"cells": -1}, "the number of cells"),
         ({"cells": 1.5}, "the number of cells"),
+        ({"scale": [1.0, 2.0]}, "the scale has 2 entries"),
+        ({"scale": 0.0}, "the scale must be positive"),
         ({"clip": (1, 0)}, "clip needs low <= high"),
         ({"clip": (0, 1)}, "outside the clip range"),
         ({"labels": [0, 9]}, "label 9 of point 1 is out of range"),

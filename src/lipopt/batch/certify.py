@@ -31,6 +31,7 @@ def certify(
     labels: Any = None,
     certified_radius: bool = False,
     norm: NormName = "linf",
+    scale: Any = None,
     clip: tuple[float, float] | None = None,
     cells: int = CELLS,
     time_limit: float | None = None,
@@ -57,6 +58,7 @@ def certify(
         certified_radius: also search, for every point, the largest radius that can be certified,
             up to 1 or the width of `clip`.
         norm: the norm of the balls, "linf", "l2" or "l1".
+        scale: how much of each input counts as 1, in the radius; None for 1.
         clip: a range (low, high) that all inputs lie in, such as (0, 1) for pixels.
         cells: how far branch and bound may go in one ball; 0 for not at all.
         time_limit: in seconds, for each row: after it, there is no more branch and bound.
@@ -91,6 +93,7 @@ def certify(
     ask = Certify.of(
         radius,
         norm=norm,
+        scale=scale,
         clip=clip,
         certified_radius=certified_radius,
         certificates=certificates,
@@ -115,6 +118,7 @@ def certified_radius(
     largest: float = LARGEST_RADIUS,
     precision: float = PRECISION,
     norm: NormName = "linf",
+    scale: Any = None,
     clip: tuple[float, float] | None = None,
     cells: int = CELLS,
     time_limit: float | None = None,
@@ -129,6 +133,7 @@ def certified_radius(
         largest: the largest radius to try.
         precision: how far the search goes, relative to the radius.
         norm: the norm of the ball, "linf", "l2" or "l1".
+        scale: how much of each input counts as 1, in the radius; None for 1.
         clip: a range (low, high) that all inputs lie in, such as (0, 1) for pixels.
         cells: how far branch and bound may go.
         time_limit: in seconds; after it, there is no more branch and bound.
@@ -152,7 +157,7 @@ def certified_radius(
         raise LipoptError(f"the largest radius must be a positive number, got {largest}")
     if not 0 < precision < 1:
         raise LipoptError(f"the precision must lie between 0 and 1, got {precision}")
-    ask = Certify.of(largest, norm=norm, clip=clip, cells=cells, time_limit=time_limit)
+    ask = Certify.of(largest, norm=norm, scale=scale, clip=clip, cells=cells, time_limit=time_limit)
     ask.check(network)
     label = as_index(label)
     output_matrix(network, label, None)  # LipoptError if there is no such output

@@ -17,6 +17,7 @@ from ..margins.balls import Balls
 from ..margins.ladder import Effort, decide
 from ..model.network import Network
 from ..numerics.arrays import Array
+from .rows import Scale
 
 PRECISION = 2e-4  # where a search ends, relative to the radius
 LARGEST_RADIUS = 1.0  # where a search ends, if inputs are not clipped
@@ -27,12 +28,12 @@ SMALLEST = 2.0**-30  # a radius that is smaller than the first guess by this is 
 TINY_GRADIENT = 1e-300  # nothing is divided by zero
 
 
-def largest_radius(clip: tuple[float, float] | None) -> float:
+def largest_radius(clip: tuple[float, float] | None, scale: Scale = None) -> float:
     """The radius of a ball that is as large as any that matters."""
     if clip is None:
         return LARGEST_RADIUS
     low, high = clip
-    return high - low
+    return (high - low) / float(np.min(1.0 if scale is None else scale))
 
 
 @dataclass(frozen=True, eq=False)

@@ -22,7 +22,7 @@ from ..certificates.margins import certify_margins
 from ..errors import LipoptError, reason_of
 from ..margins.balls import Balls
 from ..margins.ladder import Decision, Effort, decide
-from ..model.domain import Ball, check_clip
+from ..model.domain import Ball, check_clip, flat_scale
 from ..model.network import Network
 from ..model.norms import Norm, find_norm
 from ..numerics.arrays import Array
@@ -30,7 +30,7 @@ from ..numerics.blas import quiet
 from ..numerics.devices import import_torch
 from ..numerics.rounding import written_down
 from .radius import broken_radii, largest_radius, search_radii
-from .rows import Point, read_radii
+from .rows import Point, Scale, read_radii, read_scale
 
 CELLS = 1000  # of branch and bound for one ball: about a second on a network with 200 neurons
 CLASS = "class"  # the question of a row about one ball
@@ -138,6 +138,7 @@ class Certify:
 
     radii: tuple[float, ...]
     norm: Norm = Norm.LINF  # of the balls
+    scale: Scale = None
     largest: float | None = None  # radius to try for a certified radius; None: that is not asked
     clip: tuple[float, float] | None = None
     cells: int = CELLS
@@ -155,6 +156,7 @@ class Certify:
         radius: Any,
         *,
         norm: str = "linf",
+        scale: Any = None,
         clip: Any = None,
         certified_radius: bool = False,
         certificates: Any = None,
@@ -162,10 +164,12 @@ class Certify:
     ) -> Certify:
         """What `certify` was called with; LipoptError if an argument has the wrong form."""
         clip_range = None if clip is None else check_clip(clip)
+        units = read_scale(scale)
         return Certify(
             read_radii(radius),
             norm=find_norm(norm),
-            largest=largest_radius(clip_range) if certified_radius else None,
+            scale=units,
+            largest=largest_radius(clip_range, units) if certified_radius else None,
             clip=clip_range,
             certificates=None if certificates is None else str(certificates),
             **others,
@@ -173,11 +177,12 @@ class Certify:
 
     def ball(self, x: Array, radius: float) -> Ball:
         """The ball around a point that is asked about."""
-        return Ball(x, radius, self.clip, norm=self.norm.value)
+        return Ball(x, radius, self.clip, norm=self.norm.value, scale=self.scale)
 
     def balls(self, points: Array, radii: Array) -> Balls:
         """The balls around many points, one a row."""
-        return Balls.around(points, radii, self.clip, self.norm)
+        units = None if self.scale is None else flat_scale(self.scale, points.shape[1])
+        return Balls.around(points, radii, self.clip, self.norm, units)
 
     def settings(self) -> dict[str, Any]:
         """As the header of a results file has it."""
@@ -204,6 +209,8 @@ class Certify:
             raise LipoptError("a class needs a network with two outputs or more")
         if not self.radii and self.largest is None:
             raise LipoptError("give a radius, or ask for the certified radius")
+        if self.scale is not None:
+            flat_scale(self.scale, network.input_size)  # LipoptError if it has another size
         if isinstance(self.cells, bool) or not isinstance(self.cells, int) or self.cells < 0:
             raise LipoptError(f"the number of cells must be a whole number >= 0, got {self.cells}")
         check_work(self.time_limit, self.seed, 1)

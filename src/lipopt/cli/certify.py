@@ -15,11 +15,13 @@ from .options import (
     ClipOption,
     NormName,
     Reading,
+    ScaleOption,
     SeedOption,
     TimeOption,
     command,
     numbers,
     read_clip,
+    read_scale,
 )
 
 
@@ -37,6 +39,7 @@ class Asked:
         ),
     ] = False
     norm: Annotated[NormName, typer.Option("--norm", help="norm of the balls")] = NormName.linf
+    scale: ScaleOption = None
     clip: ClipOption = None
 
     def options(self) -> dict[str, Any]:
@@ -45,6 +48,7 @@ class Asked:
             "radius": numbers(self.radius or "", "--radius"),
             "certified_radius": self.certified_radius,
             "norm": self.norm.value,
+            "scale": read_scale(self.scale),
             "clip": read_clip(self.clip),
         }
 

@@ -76,9 +76,10 @@ class Attack:
                 return
             rows = margin_rows(self.network, self.labels[owners], others)
             gradients = margin_gradients(self.network, points, rows)
-            downhill = -self.balls.norm.best_direction(gradients.T).T
+            downhill = -self.balls.norm.best_direction(self.balls.in_units(gradients).T).T
             size = FIRST_STEP * SHRINK**step * self.balls.radii[owners][:, None]
-            points = self.balls.moved_into(points + size * downhill, owners)
+            steps = size * self.balls.in_units(downhill)
+            points = self.balls.moved_into(points + steps, owners)
             self.look_at(owners, points)
 
     def _starts(self, owners: Array, rng: np.random.Generator) -> Array:

@@ -18,6 +18,9 @@ from ..model.round_ball import APART, INSIDE, TINY_ROOT
 from ..numerics.arrays import Array, Matrix, dense, namespace
 from ..numerics.rounding import TINY, gamma
 
+# What radii in units and products with them can be off, relatively: more than all of their roundings.
+SCALING = gamma(8)
+
 
 @dataclass(frozen=True, eq=False)
 class Balls:
@@ -29,6 +32,7 @@ class Balls:
     radii: Array  # (balls,)
     norm: Norm = Norm.LINF
     is_clipped: bool = False
+    scale: Array | None = None  # (inputs,): how much of each input counts as 1; None for 1
 
     @staticmethod
     def around(
@@ -36,15 +40,17 @@ class Balls:
         radii: Array,
         clip: tuple[float, float] | None = None,
         norm: Norm = Norm.LINF,
+        scale: Array | None = None,
     ) -> Balls:
         """The balls around points, one a row, each with a radius of its own."""
         radius = radii[:, None]
-        lower = np.where(radius > 0, np.nextafter(points - radius, -np.inf), points)
-        upper = np.where(radius > 0, np.nextafter(points + radius, np.inf), points)
+        reach = radius if scale is None else np.nextafter(radius * scale, np.inf)
+        lower = np.where(radius > 0, np.nextafter(points - reach, -np.inf), points)
+        upper = np.where(radius > 0, np.nextafter(points + reach, np.inf), points)
         if clip is not None:
             lower = np.maximum(lower, clip[0])
             upper = np.minimum(upper, clip[1])
-        return Balls(lower, upper, points, radii, norm, clip is not None)
+        return Balls(lower, upper, points, radii, norm, clip is not None, scale)
 
     @staticmethod
     def at(points: Array) -> Balls:
@@ -82,26 +88,33 @@ class Balls:
 
     def only(self, chosen: Array) -> Balls:
         """Some of the balls."""
-        return Balls(
-            self.lower[chosen],
-            self.upper[chosen],
-            self.centers[chosen],
-            self.radii[chosen],
-            self.norm,
-            self.is_clipped,
+        return replace(
+            self,
+            lower=self.lower[chosen],
+            upper=self.upper[chosen],
+            centers=self.centers[chosen],
+            radii=self.radii[chosen],
         )
 
     @staticmethod
     def joined(parts: Sequence[Balls]) -> Balls:
-        """Balls of one norm, one after the other."""
-        return Balls(
-            np.concatenate([part.lower for part in parts]),
-            np.concatenate([part.upper for part in parts]),
-            np.concatenate([part.centers for part in parts]),
-            np.concatenate([part.radii for part in parts]),
-            parts[0].norm,
-            parts[0].is_clipped,
+        """Balls of one norm and scale, one after the other."""
+        return replace(
+            parts[0],
+            lower=np.concatenate([part.lower for part in parts]),
+            upper=np.concatenate([part.upper for part in parts]),
+            centers=np.concatenate([part.centers for part in parts]),
+            radii=np.concatenate([part.radii for part in parts]),
         )
+
+    def in_units(self, rows: Array) -> Array:
+        """How linear functions grow if every input grows by its unit."""
+        return rows if self.scale is None else rows * self.scale
+
+    def _lengths(self, steps: Array) -> Array:
+        """The norms of steps, in units."""
+        relative = steps if self.scale is None else steps / self.scale
+        return np.linalg.norm(relative, 1 if self.norm is Norm.L1 else 2, axis=1)
 
     def halves(self, inputs: Array) -> Balls:
         """Each ball cut in the middle of one of its inputs: the lower halves, then the upper ones."""
@@ -120,8 +133,7 @@ class Balls:
         if not self.is_round:
             return np.zeros(self.count, dtype=bool)
         steps = np.clip(self.centers, self.lower, self.upper) - self.centers
-        lengths = np.linalg.norm(steps, 1 if self.norm is Norm.L1 else 2, axis=1)
-        return np.asarray(lengths > APART * self.radii)
+        return np.asarray(self._lengths(steps) > APART * self.radii)
 
     def least(self, rows: Array, owners: Array) -> Array:
         """Lower bounds on rows @ x over the balls of their owners, rounded down."""
@@ -137,8 +149,9 @@ class Balls:
             return by_box
         is_left = self._is_left_to_box(rows, owners)
         starts = xp.where(is_left, self._corners(rows, owners), self.centers[owners])
-        falls = self.radii[owners] * _dual_norms(xp.where(is_left, 0.0, rows), self.norm)
-        by_ball = xp.einsum("rj,rj->r", rows, starts) - falls * (1 + gamma(4)) - TINY
+        left_to_ball = self.in_units(xp.where(is_left, 0.0, rows))
+        falls = self.radii[owners] * _dual_norms(left_to_ball, self.norm)
+        by_ball = xp.einsum("rj,rj->r", rows, starts) - falls * (1 + SCALING) - TINY
         # What overflows is NaN, and ignored.
         return xp.fmax(by_box, by_ball - 1.01 * error)
 
@@ -149,36 +162,40 @@ class Balls:
             return corners
         xp = namespace(rows)
         is_left = self._is_left_to_box(rows, owners)
-        directions = _best_directions(xp.where(is_left, 0.0, rows), self.norm)
-        inside = self.centers[owners] - self.radii[owners][:, None] * directions
+        steepest = _best_directions(self.in_units(xp.where(is_left, 0.0, rows)), self.norm)
+        inside = self.centers[owners] - self.radii[owners][:, None] * self.in_units(steepest)
         return xp.where(is_left, corners, inside)
 
     def interval(self, matrix: Matrix) -> tuple[Array, Array]:
         """matrix @ center, and how far matrix @ x can be from it, rounded up: (balls, rows)."""
-        falls = self.radii[:, None] * _dual_norms(dense(matrix).astype(np.float64), self.norm)[None]
-        return (matrix @ self.centers.T).T, falls * (1 + gamma(4)) + TINY
+        growth = self.in_units(dense(matrix).astype(np.float64))
+        falls = self.radii[:, None] * _dual_norms(growth, self.norm)[None]
+        return (matrix @ self.centers.T).T, falls * (1 + SCALING) + TINY
 
     def moved_into(self, points: Array, owners: Array) -> Array:
         """Points, those outside of their owners' balls moved to points that are proved to be inside."""
         centers = self.centers[owners]
-        radii = self.radii[owners][:, None]
         if self.is_round:
             steps = np.clip(points, self.lower[owners], self.upper[owners]) - centers
-            lengths = np.linalg.norm(steps, 1 if self.norm is Norm.L1 else 2, axis=1)
+            lengths = self._lengths(steps)
             reach = self._reach()[owners]
             factors = np.minimum(1.0, reach / np.maximum(lengths, np.finfo(np.float64).tiny))
             return np.clip(
                 centers + factors[:, None] * steps, self.lower[owners], self.upper[owners]
             )
-        lower = np.minimum(np.nextafter(centers - radii, np.inf), centers)
-        upper = np.maximum(np.nextafter(centers + radii, -np.inf), centers)
+        reach = self.radii[owners][:, None]
+        if self.scale is not None:
+            reach = np.nextafter(reach * self.scale, 0.0)
+        lower = np.minimum(np.nextafter(centers - reach, np.inf), centers)
+        upper = np.maximum(np.nextafter(centers + reach, -np.inf), centers)
         lower = np.maximum(lower, self.lower[owners])
         upper = np.minimum(upper, self.upper[owners])
         return np.clip(points, lower, upper)
 
     def _reach(self) -> Array:
         """Up to which distance from the center points are inside, although they are rounded."""
-        size = self.radii * self.inputs + np.abs(self.centers).sum(axis=1)
+        units = 1.0 if self.scale is None else self.scale
+        size = self.radii * self.inputs + (np.abs(self.centers) / units).sum(axis=1)
         return np.maximum(0.0, self.radii * INSIDE - gamma(self.inputs + 8) * size)
 
     def _corners(self, rows: Array, owners: Array) -> Array:

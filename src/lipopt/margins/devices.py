@@ -53,6 +53,7 @@ class Device:
             upper=self.tensor(balls.upper),
             centers=self.tensor(balls.centers),
             radii=self.tensor(balls.radii),
+            scale=None if balls.scale is None else self.tensor(balls.scale),
         )
 
     def sizes(self, sizes: Sizes) -> Sizes:

@@ -6,7 +6,8 @@ and one for each end of an interval that a split made. The multipliers of lines 
 those of ends are forces. If the cell has no points, the multipliers that show it are forces too:
 large enough multiples of them make every bound positive.
 
-A ball that is no box is cut out of its box by tangents, at the points outside of it that were found.
+An l1 ball is a polytope itself; an l2 ball is cut out of its box by tangents, at the points outside of
+it that were found.
 All that is found are hints; bounds are computed from them anew.
 """
 
@@ -18,6 +19,7 @@ import numpy as np
 
 from ..model import activations
 from ..model.network import Affine, Network
+from ..model.norms import Norm
 from ..model.round_ball import RoundBall
 from ..numerics.arrays import Array
 from ..solvers.polytope import Minimum, Polytope
@@ -91,9 +93,11 @@ class _Program:
         balls = one.enclosures.balls
         owner = int(one.functions.owners[0])
         self.polytope = Polytope(balls.lower[owner], balls.upper[owner])
-        self.ball = None
-        if balls.is_round:
-            radii = np.full(balls.inputs, balls.radii[owner])
+        self.ball = None  # what tangents have to cut out
+        radii = balls.in_units(np.full(balls.inputs, balls.radii[owner]))
+        if balls.norm is Norm.L1:
+            self.polytope.add_l1_ball(balls.centers[owner], radii)
+        elif balls.is_round:
             self.ball = RoundBall(balls.norm, balls.centers[owner], radii)
         self.rows = np.full((6, len(self.low)), -1)  # by kind and neuron; -1 for none
         self.cost = self.margin @ self._write()[:, :-1]
