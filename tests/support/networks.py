@@ -22,7 +22,7 @@ from lipopt.numerics.arrays import Array, Matrix
 from lipopt.problem.derivative import Blocks, DerivativeProblem, Layer
 from lipopt.problem.presolve import drop_unused
 from lipopt.problem.question import Question, pose
-from lipopt.readers import load
+from lipopt.readers import load, windowed
 from lipopt.readers.builder import Builder
 from lipopt.readers.views import View
 
@@ -131,12 +131,16 @@ def make_network(architecture: str, kind: str, seed: int) -> Network:
             "groups": 1,
         }
         x = act(
-            b.convolution("conv", x, rng.normal(size=(1, 1, 3, 2)), rng.normal(size=1), **options)
+            windowed.convolution(
+                b, "conv", x, rng.normal(size=(1, 1, 3, 2)), rng.normal(size=1), **options
+            )
         )
-        x = b.average_pool("pool", x, [2, 2], [1, 1], [(0, 0), (0, 0)], count_pads=True)
+        x = windowed.average_pool(b, "pool", x, [2, 2], [1, 1], [(0, 0), (0, 0)], count_pads=True)
         return b.network(dense(x.moved(lambda i: i.reshape(1, -1)), 2))
     if architecture == "max-pool":
-        x = b.max_pool("max", b.input((1, 1, 2, 4)), [2, 2], [1, 2], [(0, 0), (0, 0)], [1, 1])
+        x = windowed.max_pool(
+            b, "max", b.input((1, 1, 2, 4)), [2, 2], [1, 2], [(0, 0), (0, 0)], [1, 1]
+        )
         return b.network(dense(act(dense(x.moved(lambda i: i.reshape(1, -1)), 2)), 2))
     x = b.input((1, 12 if architecture == "wide" else 3))  # wide: more inputs than neurons
     if architecture == "one layer":

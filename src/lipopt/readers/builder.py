@@ -16,7 +16,7 @@ import scipy.sparse as sp
 from ..errors import LipoptError
 from ..model.network import Activation, Affine, Input, Network, Node, value_of
 from ..numerics.arrays import Array, Matrix, tidy
-from .views import OUTSIDE, ZERO, Pads, View, ceil_pads, whole, windows
+from .views import OUTSIDE, ZERO, Pads, View, whole
 
 # Inputs at which tensors are evaluated to see how much they change: standard normal ones, and
 # neighbors of each, as far away as balls that people ask about reach.
@@ -78,7 +78,7 @@ class Builder:
         last = self.materialize("output", output)
         if isinstance(self.nodes[last], Input):
             identity = sp.eye_array(output.size, format="csr")
-            last = self._affine("output", [(0, identity)], np.zeros(output.size))
+            last = self.affine("output", [(0, identity)], np.zeros(output.size))
         used = {0, last}
         for i in range(last, 0, -1):
             if i in used:
@@ -96,7 +96,7 @@ class Builder:
         flat = x.index.reshape(-1)
         key = (x.node, flat.tobytes())
         if key not in self._selected:
-            self._selected[key] = self._affine(name, [self._term(x)], np.zeros(x.size))
+            self._selected[key] = self.affine(name, [self._term(x)], np.zeros(x.size))
         return self._selected[key]
 
     def holds(self, node: int, x: View) -> bool:
@@ -122,12 +122,12 @@ class Builder:
         shape = (len(flat), self.nodes[x.node].size)
         return x.node, sp.csr_array((data, (kept, flat[kept])), shape=shape)
 
-    def _affine(self, name: str, terms: Sequence[tuple[int, Matrix]], bias: Array) -> int:
+    def affine(self, name: str, terms: Sequence[tuple[int, Matrix]], bias: Array) -> int:
         sums: dict[int, Matrix] = {}
         for source, matrix in terms:
             sums[source] = sums[source] + matrix if source in sums else matrix
         matrices = tuple(tidy(matrix) for matrix in sums.values())
-        self.nodes.append(Affine(name, tuple(sums), matrices, np.ascontiguousarray(_real(bias))))
+        self.nodes.append(Affine(name, tuple(sums), matrices, np.ascontiguousarray(real(bias))))
         return len(self.nodes) - 1
 
     def spread(self, x: View) -> Array:
@@ -168,7 +168,7 @@ class Builder:
             return x, ~is_hidden
         terms = list(zip(node.sources, node.matrices, strict=True))
         bias = np.where(node.bias <= HIDDEN_BELOW, 0.0, node.bias)
-        return View(self._affine(f"{name}.seen", terms, bias), x.index), ~is_hidden
+        return View(self.affine(f"{name}.seen", terms, bias), x.index), ~is_hidden
 
     def hides(self, x: View) -> Array:
         """Which entries of a tensor are those that a mask was added to."""
@@ -198,9 +198,9 @@ class Builder:
             columns = np.broadcast_to(x.index[:, :, None, :], shape)
             data = np.broadcast_to(weight[:, None, :, :], shape)
             size = self.nodes[x.node].size
-            term = (x.node, _from_rows(columns, data, stacks * rows * outputs, size))
+            term = (x.node, from_rows(columns, data, stacks * rows * outputs, size))
         shift = np.zeros(outputs) if bias is None else np.broadcast_to(bias, (outputs,))
-        node = self._affine(name, [term], np.tile(shift, stacks * rows))
+        node = self.affine(name, [term], np.tile(shift, stacks * rows))
         return whole(node, (stacks, rows, outputs))
 
     def linear(self, name: str, x: View, weight: Matrix, bias: Array | None) -> View:
@@ -215,7 +215,7 @@ class Builder:
             source = self.materialize(f"{name}.input", x)
             matrix = sp.kron(sp.eye_array(rows.shape[1]), weight, format="csr")
             shift = np.zeros(outputs) if bias is None else np.broadcast_to(bias, (outputs,))
-            node = self._affine(name, [(source, matrix)], np.tile(shift, rows.shape[1]))
+            node = self.affine(name, [(source, matrix)], np.tile(shift, rows.shape[1]))
             result = whole(node, (1, rows.shape[1], outputs))
         else:
             result = self.contract(name, rows, weight[None], bias)
@@ -264,8 +264,8 @@ class Builder:
 
     def scale_shift(self, name: str, x: View, scale: Any, shift: Any) -> View:
         """scale * x + shift, entry by entry, with broadcasting; both keep their precision."""
-        scale = _real(scale)
-        shift = _real(shift)
+        scale = real(scale)
+        shift = real(shift)
         shape = np.broadcast_shapes(x.shape, scale.shape, shift.shape)
         shifts = np.broadcast_to(shift, shape).reshape(-1).copy()
         x = self._materialized(name, x)
@@ -274,10 +274,10 @@ class Builder:
         if plain and isinstance(before, Affine) and not before.bias.any():
             # The bias of a layer, added as an operation of its own: one node instead of two.
             terms = list(zip(before.sources, before.matrices, strict=True))
-            return whole(self._affine(name, terms, shifts), shape)
+            return whole(self.affine(name, terms, shifts), shape)
         wide = x.moved(lambda i: np.broadcast_to(i, shape))
         term = self._term(wide, np.broadcast_to(scale, shape))
-        return whole(self._affine(name, [term], shifts), shape)
+        return whole(self.affine(name, [term], shifts), shape)
 
     def add(
         self,
@@ -297,15 +297,13 @@ class Builder:
             shape = shape[:-1]
             sums = sp.kron(sp.eye_array(prod(shape)), np.ones((1, count)), format="csr")
             terms = [(source, sums @ matrix) for source, matrix in terms]
-        return whole(self._affine(name, terms, np.zeros(prod(shape))), shape)
+        return whole(self.affine(name, terms, np.zeros(prod(shape))), shape)
 
     def total(self, name: str, parts: Sequence[View | Array], signs: Sequence[float]) -> View:
         """A sum of tensors and constants with factors, with broadcasting."""
         views = [x for x in parts if isinstance(x, View)]
         factors = [s for x, s in zip(parts, signs, strict=True) if isinstance(x, View)]
-        shifts = [
-            s * _real(x) for x, s in zip(parts, signs, strict=True) if not isinstance(x, View)
-        ]
+        shifts = [s * real(x) for x, s in zip(parts, signs, strict=True) if not isinstance(x, View)]
         shift = sum(shifts[1:], shifts[0]) if shifts else np.zeros(())
         if len(views) == 1:
             result = self.scale_shift(name, views[0], factors[0], shift)
@@ -342,95 +340,6 @@ class Builder:
         result = self.scale_shift(name, x, factor.reshape(along), shifts.reshape(along))
         self.note_terms(result, [center.reshape(along), start.reshape(along)])
         return result
-
-    def convolution(
-        self,
-        name: str,
-        x: View,
-        weight: Array,
-        bias: Array | None,
-        *,
-        strides: Sequence[int],
-        pads: Pads,
-        dilations: Sequence[int],
-        groups: int,
-    ) -> View:
-        """x (batch, channels, *space) with weight (outputs, channels / groups, *kernel)."""
-        outputs = weight.shape[0]
-        size = self.nodes[x.node].size
-        matrix, out = _convolution_matrix(x.index, size, weight, strides, pads, dilations, groups)
-        shift = np.zeros(outputs) if bias is None else _real(bias)
-        shifts = np.tile(np.repeat(shift, prod(out)), x.shape[0])
-        return whole(self._affine(name, [(x.node, matrix)], shifts), (x.shape[0], outputs, *out))
-
-    def transposed_convolution(
-        self,
-        name: str,
-        x: View,
-        weight: Array,
-        bias: Array | None,
-        *,
-        strides: Sequence[int],
-        pads: Pads,
-        dilations: Sequence[int],
-        groups: int,
-        out: Sequence[int],
-    ) -> View:
-        """The transpose of the convolution from the space `out` with the same weight.
-
-        x is (batch, channels, *space), weight (channels, outputs / groups, *kernel)."""
-        batch, _, *space = x.shape
-        outputs = weight.shape[1] * groups
-        index = np.arange(batch * outputs * prod(out)).reshape(batch, outputs, *out)
-        matrix, _ = _convolution_matrix(
-            index, index.size, weight, strides, pads, dilations, groups, positions=space
-        )
-        source = self.materialize(f"{name}.input", x)
-        term = (source, sp.csr_array(matrix.T))
-        shift = np.zeros(outputs) if bias is None else _real(bias)
-        shifts = np.tile(np.repeat(shift, prod(out)), batch)
-        return whole(self._affine(name, [term], shifts), index.shape)
-
-    def average_pool(
-        self,
-        name: str,
-        x: View,
-        kernel: Sequence[int],
-        strides: Sequence[int],
-        pads: Pads,
-        *,
-        dilations: Sequence[int] | None = None,
-        count_pads: bool = False,
-        ceil: bool = False,
-        divisor: int | None = None,
-    ) -> View:
-        """Averages over windows; padding counts or not, what `ceil` adds beyond it never does."""
-        batch, channels, *space = x.shape
-        steps = [1] * len(kernel) if dilations is None else dilations
-        wide = ceil_pads(space, kernel, strides, pads, steps) if ceil else pads
-        beyond = [(0, w[1] - p[1]) for w, p in zip(wide, pads, strict=True)]
-        planes = x.index.reshape(-1, *space)
-        padding = ZERO if count_pads else OUTSIDE
-        padded = np.pad(planes, [(0, 0), *pads], constant_values=padding)
-        seen = windows(padded, kernel, strides, beyond, steps)
-        out = seen.shape[1 : 1 + len(kernel)]
-        flat = seen.reshape(-1, prod(kernel))
-        counts = (flat != OUTSIDE).sum(axis=1) if divisor is None else np.full(len(flat), divisor)
-        if (counts == 0).any():
-            raise LipoptError("a pooling window lies wholly in the padding")
-        data = np.repeat(1.0 / counts, prod(kernel))
-        matrix = _from_rows(flat, data, len(flat), self.nodes[x.node].size)
-        node = self._affine(name, [(x.node, matrix)], np.zeros(len(flat)))
-        return whole(node, (batch, channels, *out))
-
-    def adaptive_average_pool(self, name: str, x: View, sizes: Sequence[int]) -> View:
-        """Averages over windows that cut each of the last axes into so many parts."""
-        for size, axis in zip(sizes, range(len(x.shape) - len(sizes), len(x.shape)), strict=True):
-            weight = np.zeros((size, x.shape[axis]))
-            for k, part in enumerate(adaptive_windows(x.shape[axis], size)):
-                weight[k, part] = 1.0 / (part.stop - part.start)
-            x = self.along(name, x, axis, weight)
-        return x
 
     def reduce(self, name: str, x: View, axes: Sequence[int], keep: bool, how: Reduction) -> View:
         """A sum, mean, maximum or minimum over axes, which stay with length 1 if `keep`."""
@@ -471,7 +380,7 @@ class Builder:
         if len({x.node for x in moved}) == 1 and not bias.any():
             indices = np.stack([x.index for x in moved])
             return View(moved[0].node, indices.max(axis=0))  # elsewhere the others are ZERO
-        return whole(self._affine(name, terms, bias.reshape(-1)), shape)
+        return whole(self.affine(name, terms, bias.reshape(-1)), shape)
 
     def overwrite(self, name: str, x: View | Array, new: View | Array, move: Any) -> View:
         """x with the entries at x[move] replaced by those of `new`, which broadcasts."""
@@ -514,7 +423,7 @@ class Builder:
                 options.append(View(part.node, np.concatenate(blanks, axis=axis)))
             else:
                 joined = [blank.astype(np.float64) for blank in blanks]
-                joined[k] = _real(part)
+                joined[k] = real(part)
                 options.append(np.concatenate(joined, axis=axis))
         return self.choose(name, which, options)
 
@@ -534,45 +443,6 @@ class Builder:
         return self.choose(name, which, [result, np.asarray(value)])
 
     # ---- maxima and activations
-
-    def max_pool(
-        self,
-        name: str,
-        x: View,
-        kernel: Sequence[int],
-        strides: Sequence[int],
-        pads: Pads,
-        dilations: Sequence[int],
-        ceil: bool = False,
-    ) -> View:
-        """Maxima over windows; padding is left out."""
-        batch, channels, *space = x.shape
-        wide = ceil_pads(space, kernel, strides, pads, dilations) if ceil else pads
-        x = self._materialized(name, x)
-        seen = windows(x.index.reshape(-1, *space), kernel, strides, wide, dilations)
-        out = seen.shape[1 : 1 + len(kernel)]
-        flat = seen.reshape(batch, channels, *out, prod(kernel))
-        if (flat == OUTSIDE).all(axis=-1).any():
-            raise LipoptError("a pooling window lies wholly in the padding")
-        return self.maximum(name, View(x.node, flat))
-
-    def adaptive_max_pool(self, name: str, x: View, sizes: Sequence[int]) -> View:
-        """Maxima over windows that cut each of the last axes into so many parts."""
-        for size, axis in zip(sizes, range(len(x.shape) - len(sizes), len(x.shape)), strict=True):
-            x = self._adaptive_maximum(name, x, axis, size)
-        return x
-
-    def _adaptive_maximum(self, name: str, x: View, axis: int, size: int) -> View:
-        """Maxima over windows that cut one axis into `size` parts."""
-        parts = adaptive_windows(x.shape[axis], size)
-        longest = max(part.stop - part.start for part in parts)
-        places = np.full((size, longest), x.shape[axis])  # one past the end, which is OUTSIDE
-        for k, part in enumerate(parts):
-            places[k, : part.stop - part.start] = np.arange(part.start, part.stop)
-        last = self._materialized(name, x).moved(lambda i: np.moveaxis(i, axis, -1))
-        beyond = [(0, 0)] * (len(x.shape) - 1) + [(0, 1)]
-        seen = last.moved(lambda i: np.pad(i, beyond, constant_values=OUTSIDE)[..., places])
-        return self.maximum(name, seen).moved(lambda i: np.moveaxis(i, -1, axis))
 
     def maximum(self, name: str, x: View) -> View:
         """The maximum over the last axis, without places that are OUTSIDE.
@@ -641,11 +511,6 @@ class Builder:
         return self.add(name, [x, clip], [1.0, -1.0])
 
 
-def adaptive_windows(n: int, size: int) -> list[slice]:
-    """The parts that adaptive pooling cuts n entries into; neighbours may share some."""
-    return [slice(k * n // size, -(-(k + 1) * n // size)) for k in range(size)]
-
-
 def _axis(axis: int, rank: int) -> int:
     """An axis counted from the front."""
     if not -rank <= axis < rank:
@@ -653,47 +518,13 @@ def _axis(axis: int, rank: int) -> int:
     return axis % rank
 
 
-def _real(values: Any) -> Array:
+def real(values: Any) -> Array:
     """As float32 or float64."""
     array = np.asarray(values)
     return array if array.dtype in (np.float32, np.float64) else array.astype(np.float64)
 
 
-def _convolution_matrix(
-    index: Array,
-    size: int,
-    weight: Array,
-    strides: Sequence[int],
-    pads: Pads,
-    dilations: Sequence[int],
-    groups: int,
-    positions: Sequence[int] | None = None,
-) -> tuple[sp.csr_array, tuple[int, ...]]:
-    """The matrix of a convolution of places in a node of `size` entries, and its output space.
-
-    With `positions`, only so many first windows along each axis are taken."""
-    batch, channels, *space = index.shape
-    outputs, per_group, *kernel = weight.shape
-    if channels != per_group * groups or outputs % groups:
-        raise LipoptError(
-            f"{channels} channels do not fit weights of shape {list(weight.shape)}, {groups} groups"
-        )
-    seen = windows(index.reshape(-1, *space), kernel, strides, pads, dilations)
-    if positions is not None:
-        seen = seen[(slice(None), *(slice(n) for n in positions))]
-    out = seen.shape[1 : 1 + len(kernel)]
-    taps = prod(kernel)
-    # For every image and group: positions x (inputs of one output), the same for all its outputs.
-    places = seen.reshape(batch, groups, per_group, prod(out), taps).transpose(0, 1, 3, 2, 4)
-    places = places.reshape(batch, groups, 1, prod(out), per_group * taps)
-    values = weight.reshape(1, groups, outputs // groups, 1, per_group * taps)
-    shape = (batch, groups, outputs // groups, prod(out), per_group * taps)
-    columns = np.broadcast_to(places, shape)
-    data = np.broadcast_to(values, shape)
-    return _from_rows(columns, data, batch * outputs * prod(out), size), out
-
-
-def _from_rows(columns: Array, data: Array, rows: int, size: int) -> sp.csr_array:
+def from_rows(columns: Array, data: Array, rows: int, size: int) -> sp.csr_array:
     """A matrix from the columns and values of its rows, the same number in each.
 
     Negative columns stand for no entry."""

@@ -14,7 +14,7 @@ from onnx.reference import ReferenceEvaluator
 
 from ...errors import LipoptError
 from ...numerics.arrays import Array
-from .. import gates, smooth
+from .. import gates, smooth, windowed
 from ..builder import INTERPOLATED
 from ..views import View, same_pads
 from .table import Step, Value, handles
@@ -222,7 +222,8 @@ def _conv(step: Step) -> View:
     x = step.view()
     weight = np.asarray(step.constant(1))
     window = _window(step, weight.shape[2:])
-    return step.builder.convolution(
+    return windowed.convolution(
+        step.builder,
         step.name,
         x,
         weight,
@@ -265,7 +266,8 @@ def _conv_transpose(step: Step) -> View:
             total = max(length - wanted, 0)
             half = total // 2
             pads.append((half, total - half) if auto == "SAME_UPPER" else (total - half, half))
-    return step.builder.transposed_convolution(
+    return windowed.transposed_convolution(
+        step.builder,
         step.name,
         x,
         weight,
@@ -282,7 +284,8 @@ def _conv_transpose(step: Step) -> View:
 def _average_pool(step: Step) -> View:
     x = step.view()
     window = _window(step, step.attribute("kernel_shape", []))
-    return step.builder.average_pool(
+    return windowed.average_pool(
+        step.builder,
         step.name,
         x,
         window.kernel,
@@ -300,8 +303,8 @@ def _max_pool(step: Step) -> View:
     window = _window(step, step.attribute("kernel_shape", []))
     pads = _pads(step, x.shape[2:], window)
     ceil = bool(step.attribute("ceil_mode", 0))
-    return step.builder.max_pool(
-        step.name, x, window.kernel, window.strides, pads, window.dilations, ceil
+    return windowed.max_pool(
+        step.builder, step.name, x, window.kernel, window.strides, pads, window.dilations, ceil
     )
 
 

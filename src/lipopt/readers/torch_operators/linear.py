@@ -12,7 +12,7 @@ import torch
 
 from ...errors import LipoptError
 from ...numerics.arrays import Array
-from .. import gates, smooth
+from .. import gates, smooth, windowed
 from ..builder import INTERPOLATED, Builder
 from ..views import View
 from .table import Handler, Tensor, as_tensor, each, handles
@@ -100,7 +100,8 @@ def _convolved(
     d = weight.ndim - 2
 
     def convolution(batch: View) -> View:
-        return b.convolution(
+        return windowed.convolution(
+            b,
             name,
             batch,
             weight,
@@ -139,7 +140,8 @@ def _conv_transpose(
     return _batched(
         x,
         d,
-        lambda batch: b.transposed_convolution(
+        lambda batch: windowed.transposed_convolution(
+            b,
             name,
             batch,
             weight,
@@ -233,7 +235,8 @@ def _avg_pool(
     return _batched(
         x,
         d,
-        lambda batch: b.average_pool(
+        lambda batch: windowed.average_pool(
+            b,
             name,
             batch,
             kernel,
@@ -254,7 +257,7 @@ def _avg_pool(
     "_adaptive_avg_pool3d.default",
 )
 def _adaptive_avg_pool(b: Builder, name: str, x: View, output_size: Any) -> View:
-    return b.adaptive_average_pool(name, x, [int(n) for n in output_size])
+    return windowed.adaptive_average_pool(b, name, x, [int(n) for n in output_size])
 
 
 @handles("max_pool1d.default", "max_pool2d.default", "max_pool3d.default")
@@ -275,7 +278,9 @@ def _max_pool(
     return _batched(
         x,
         d,
-        lambda batch: b.max_pool(name, batch, kernel, strides, pads, each(dilation, d), ceil_mode),
+        lambda batch: windowed.max_pool(
+            b, name, batch, kernel, strides, pads, each(dilation, d), ceil_mode
+        ),
     )
 
 
@@ -292,7 +297,7 @@ def _max_pool_with_indices(b: Builder, name: str, *args: Any) -> tuple[View, Non
     "adaptive_max_pool1d.default", "adaptive_max_pool2d.default", "adaptive_max_pool3d.default"
 )
 def _adaptive_max_pool(b: Builder, name: str, x: View, output_size: Any) -> tuple[View, None]:
-    return b.adaptive_max_pool(name, x, [int(n) for n in output_size]), None
+    return windowed.adaptive_max_pool(b, name, x, [int(n) for n in output_size]), None
 
 
 @handles("add.Tensor", "add.Scalar")
