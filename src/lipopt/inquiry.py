@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 import numpy as np
 
+from .cells.reduced import seconds_to_reduce
 from .cells.refine import refine
 from .certificates.write import certify as write_certificate
 from .errors import LipoptError
@@ -188,8 +189,10 @@ class Inquiry:
         """What `auto` finds, and then branch and bound; the LP only where that gains nothing."""
         answer = self._answer(replace(auto, lp=False), budget, certify)
         closest = _value(self.best) * (1 + (budget.gap or MAX_GAP))
-        if answer.worst.value <= closest or budget.seconds_left <= 0:
+        if answer.worst.value <= closest:
             return answer
+        if budget.seconds_left <= seconds_to_reduce(self.posed):
+            return answer.with_status("time limit")
         try:
             deeper = self._answer(Branch(cells=cells), budget, certify)
         except LipoptError as error:

@@ -23,12 +23,15 @@ from ..model import activations
 from ..model.activations import LinePair, Parameters
 from ..model.network import Activation, Affine, Network
 from ..model.norms import Norm
-from ..numerics.arrays import Array
+from ..numerics.arrays import Array, stored
 from ..numerics.rounding import gamma, terms, up
 from ..problem.intervals import Interval
 from ..problem.question import Posed, slope_ranges
 
 MAX_ENTRIES = 2**27  # of all forms together: 1 GB
+# Multiplications in a second, on a slow machine, by sparse matrices and by dense ones.
+SPARSE_SPEED = 3e8
+DENSE_SPEED = 5e9
 
 
 @dataclass(frozen=True, eq=False)
@@ -189,6 +192,18 @@ class Forms:
 
     def __getitem__(self, places: Array | slice) -> Forms:
         return Forms(self.rows[places], self.errors[places])
+
+
+def seconds_to_reduce(posed: Posed) -> float:
+    """About how long `reduce` takes, on a slow machine: its matrices have a column for each variable."""
+    width = posed.problem.inputs + posed.problem.neurons
+    seconds = 0.0
+    for node in posed.network.nodes:
+        if isinstance(node, Affine):
+            for matrix in node.matrices:
+                speed = SPARSE_SPEED if sp.issparse(matrix) else DENSE_SPEED
+                seconds += stored(matrix).size * width / speed
+    return seconds
 
 
 def reduce(posed: Posed) -> Reduced:

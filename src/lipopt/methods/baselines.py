@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import ClassVar
 
 import numpy as np
@@ -11,20 +12,19 @@ import numpy as np
 from ..numerics.arrays import Array, Matrix, dense, transposed
 from ..numerics.rounding import times_up, up, up_float
 from ..problem.derivative import Blocks, DerivativeProblem
+from ..problem.in_time import OutOfTimeError, in_time
 from ..problem.proofs import LayerNorms, PathSums
 from ..problem.task import Task, UpperBound
 from .registry import register
 
+LARGE = 1000  # neurons, from which on a spectral norm may take longer than there is time
 
-def product_bound(problem: DerivativeProblem, is_late: Callable[[], bool] = lambda: False) -> float:
+
+def product_bound(problem: DerivativeProblem, is_late: bool = False) -> float:
     """The product of the norms of the layers, of a problem that was not presolved.
 
-    The norms of branches add up. Once it `is_late`, norms are bounded by those of absolute values."""
-
-    def of_matrix(matrix: Matrix) -> float:
-        bounded = problem.norm.quickly_of_matrix_up if is_late() else problem.norm.of_matrix_up
-        return bounded(matrix)
-
+    The norms of branches add up. If it `is_late`, norms are bounded by those of absolute values."""
+    of_matrix = problem.norm.quickly_of_matrix_up if is_late else problem.norm.of_matrix_up
     sizes = [1.0]  # bounds on the norms of x, by source
     for layer in problem.layers:
         sizes.append(_grown(of_matrix, layer.blocks, sizes, float(layer.steepest.max())))
@@ -85,7 +85,11 @@ class Product:
     takes_network_as_given: ClassVar[bool] = True
 
     def __call__(self, task: Task) -> UpperBound:
-        value = product_bound(task.raw, lambda: task.seconds_left <= 0)
+        bound = partial(product_bound, task.raw)
+        try:
+            value = in_time(task.budget, bound) if task.raw.neurons > LARGE else bound()
+        except OutOfTimeError:
+            value = product_bound(task.raw, is_late=True)
         return UpperBound(value, proof=LayerNorms())
 
 
