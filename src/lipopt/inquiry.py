@@ -77,6 +77,7 @@ class Inquiry:
     pop_lower: float  # a lower bound on the optimum of the derivative problem
     labels: dict[str, Any]
     seconds: float  # that it took until here
+    was_late: bool  # whether more time could have given better intervals
 
     @staticmethod
     def start(
@@ -97,6 +98,7 @@ class Inquiry:
 
         posed = pose(asked.network, replace(asked.question, domain=part), show, is_late)
         posed = refine(posed, first)
+        was_late = part is not None and first.seconds_left <= 0
         best = sample(posed, budget, samples)
         lowers = [pop_lower_bound(problem, budget, best) for _, problem in posed.parts]
         labels = {
@@ -109,7 +111,8 @@ class Inquiry:
             "source": asked.network.source,
         }
         pop_lower = max([*lowers, _value(best)])
-        return Inquiry(posed, best, pop_lower, labels, time.monotonic() - start)
+        seconds = time.monotonic() - start
+        return Inquiry(posed, best, pop_lower, labels, seconds, was_late)
 
     def lower_bound(self, seconds: float) -> LowerBound:
         point = _as_tuple(self.best)
@@ -126,6 +129,8 @@ class Inquiry:
                 answer = self._answer(method, budget, certify)
         except KeyboardInterrupt:  # the second one; the first leaves it to methods to end
             answer = self._answer(PathSum(), budget, certify).with_details(chosen="path-sum")
+        if self.was_late and answer.status == "complete":
+            answer = answer.with_status("time limit")
         worst = answer.worst
         upper = worst.value
         details = worst.details

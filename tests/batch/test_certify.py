@@ -211,6 +211,7 @@ def test_digits() -> None:
         ({"radius": (0.1, 0.1)}, "0.1 is given twice"),
         ({"cells": -1}, "the number of cells"),
         ({"cells": 1.5}, "the number of cells"),
+        ({"device": "meta"}, "device 'meta' is not available"),
         ({"scale": [1.0, 2.0]}, "the scale has 2 entries"),
         ({"scale": 0.0}, "the scale must be positive"),
         ({"clip": (1, 0)}, "clip needs low <= high"),

@@ -232,6 +232,15 @@ def test_slopes_that_are_known_to_a_few_digits_only(directory):
     assert written(1109, "input skip", directory) == 0
 
 
+def test_a_neuron_that_is_always_zero_before_two_activations():
+    """Its interval is a point to the checker, and as wide as what underflows to lipopt."""
+    b = Builder()
+    x = b.linear("dense", b.input((1, 2)), np.array([[0.0, 0.0], [1.0, 2.0]]), np.zeros(2))
+    x = b.activation("second", b.activation("first", x, "relu", {}), "relu", {})
+    network = b.network(b.linear("last", x, np.ones((1, 2)), np.zeros(1)))
+    verified_branch(network, cells=20, domain=Ball(np.zeros(2), 1.0))
+
+
 def test_products_of_norms_where_intervals_were_refined(directory):
     """The leaf of a tree has no rule `product`."""
     assert written(175, "wide", directory) == 0

@@ -52,3 +52,5 @@ def test_a_controller_that_does_not_fit_is_refused() -> None:
     controller = lipopt.load([np.ones((2, 3))])
     with pytest.raises(lipopt.LipoptError, match=r"plant has 4 inputs.* 3 inputs and 2 outputs"):
         lipopt.compose(plant, controller)
+    with pytest.raises(lipopt.LipoptError, match=r"compose takes networks.* got list"):
+        lipopt.compose([[1.0]], controller)  # type: ignore[arg-type]

@@ -236,6 +236,12 @@ def test_refused(name: str) -> None:
         lipopt.load(module, input_shape=shape)
 
 
+def test_sizes_are_whole_numbers() -> None:
+    half: Any = (2.5,)
+    with pytest.raises(LipoptError, match="input_shape is a list of sizes"):
+        lipopt.load(nn.Linear(2, 1), input_shape=half)
+
+
 def test_a_scripted_module_is_refused() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")

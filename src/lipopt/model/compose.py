@@ -26,6 +26,10 @@ def compose(plant: Network, controller: Network, control: str | None = None) -> 
 
     Raises:
         LipoptError: the sizes do not fit, or the plant has no input of that name."""
+    for network in (plant, controller):
+        if not isinstance(network, Network):
+            kind = type(network).__name__
+            raise LipoptError(f"compose takes networks, such as `load` gives, got {kind}")
     states = controller.input_size
     controls = controller.output_size
     if plant.input_size != states + controls:

@@ -18,7 +18,7 @@ def import_torch(device: str) -> Any:
     except ImportError as error:
         raise LipoptError(f"device '{device}' needs torch: pip install 'lipopt[torch]'") from error
     try:
-        torch.zeros(1, dtype=torch.float64, device=device)
+        torch.zeros(1, dtype=torch.float64, device=device).numpy(force=True)
     except (RuntimeError, AssertionError) as error:
         reason = str(error).splitlines()[0]
         raise LipoptError(

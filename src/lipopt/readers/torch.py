@@ -14,6 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, redirect_stderr
 from dataclasses import dataclass, replace
 from io import StringIO
+from operator import index
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -166,8 +167,8 @@ def _checked_shapes(shapes: Shapes) -> list[tuple[int, ...]]:
 
 def _checked_shape(shape: Any) -> tuple[int, ...]:
     try:
-        sizes = tuple(int(n) for n in shape)
-    except (TypeError, ValueError) as error:
+        sizes = tuple(index(n) for n in shape)
+    except TypeError as error:
         raise LipoptError(
             f"input_shape is a list of sizes such as (3, 32, 32), got {shape!r}"
         ) from error

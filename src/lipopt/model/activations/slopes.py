@@ -31,6 +31,7 @@ GRID = 2.0**128
 # times this number.
 MIN_SLOPE_SIZE = 2.0**-900
 KINK = 1e-14  # slopes on the two sides of a break point that differ by less are the same
+POINT = 2.0**-900  # intervals that are no wider, for rounding, may be a point to the checker
 
 
 def _slope_at(piece: Slope, x: Array | float, parameters: Parameters) -> Array | float:
@@ -77,7 +78,7 @@ def slope_range(
     """The range of slopes between lo and hi, rounded outward.
 
     With `is_open`, and for piecewise linear activations, a kink at an end does not count with the
-    slope beyond it, unless lo = hi: docs/theory.md says why. Otherwise it does, so that the
+    slope beyond it, unless the interval is a point: docs/theory.md says why. Otherwise it does, so that the
     checker, whose ends are rounded differently, finds the same range. lo and hi may be infinite;
     NaN stands for an end that is not known. Slopes are infinite where nothing is known of them:
     they overflow, or the function is not defined on the whole interval."""
@@ -93,7 +94,8 @@ def slope_range(
     pieces = spec.slopes if spec.turn is None else spec.slopes * len(starts)
     low = np.full(lo.shape, np.inf)
     high = np.full(lo.shape, -np.inf)
-    both_sides = lo == hi
+    with np.errstate(invalid="ignore"):
+        both_sides = (lo == hi) | (hi - lo <= POINT)
     if not (is_open or spec.piecewise_linear):
         both_sides = np.ones(lo.shape, bool)
     with np.errstate(all="ignore"):
