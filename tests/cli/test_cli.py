@@ -261,14 +261,15 @@ def test_a_large_convolution_fits_in_memory() -> None:
     program = """
 import numpy as np
 from lipopt.readers.builder import Builder
+from lipopt.readers.windowed import convolution
 import lipopt
 rng = np.random.default_rng(0)
 b = Builder()
 x = b.input((1, 3, 32, 32))
 same = dict(strides=[1, 1], pads=[(1, 1), (1, 1)], dilations=[1, 1], groups=1)
-x = b.activation("r1", b.convolution("c1", x, rng.normal(size=(16, 3, 3, 3)), None, **same), "relu")
+x = b.activation("r1", convolution(b, "c1", x, rng.normal(size=(16, 3, 3, 3)), None, **same), "relu")
 half = {**same, "strides": [2, 2]}
-x = b.activation("r2", b.convolution("c2", x, rng.normal(size=(32, 16, 3, 3)), None, **half), "relu")
+x = b.activation("r2", convolution(b, "c2", x, rng.normal(size=(32, 16, 3, 3)), None, **half), "relu")
 x = b.linear("fc", x.moved(lambda i: i.reshape(1, -1)), rng.normal(size=(10, 8192)), None)
 r = lipopt.bound(b.network(x), method="path-sum", samples=20)
 assert 0 < r.lower <= r.pop_lower <= r.upper
