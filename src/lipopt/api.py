@@ -25,9 +25,7 @@ from .result import Comparison, LowerBound, Result
 
 SAMPLES = 50_000  # random points for `lower_bound`: the paper's number
 QUICK_SAMPLES = 5_000  # random points for the lower bound that stands beside an upper bound
-SAMPLING_WORK = (
-    20_000_000_000  # multiplications at most in sampling: large networks get fewer points
-)
+SAMPLING_WORK = 2e10  # multiplications at most in sampling: large networks get fewer points
 LOWER_SHARE = 1 / 3  # of the time limit, for intervals and lower bounds
 
 
@@ -318,7 +316,7 @@ class _Work:
     ) -> _Work:
         if samples is None:
             cost = 20 * network.neurons + network.weights  # of one point, in multiplications
-            samples = min(usual_samples, max(100, SAMPLING_WORK // cost))
+            samples = min(usual_samples, max(100, int(SAMPLING_WORK / cost)))
         check_work(time_limit, seed, samples)
         if gap is not None and not (isinstance(gap, Real) and gap >= 0):
             raise LipoptError(f"the gap must be a number >= 0, such as 0.01, got {gap!r}")

@@ -43,9 +43,7 @@ class Hints:
     """What the program of a cell says."""
 
     choices: Array  # (hints, 2, neurons): mixes and forces, any of which may be good
-    point: Array | None = (
-        None  # an input of the cell where the margin is least, as far as lines tell
-    )
+    point: Array | None = None  # of the cell, where the margin is least as far as lines tell
 
 
 def solve(batch: Batch, cell: int) -> Hints | None:
