@@ -16,10 +16,15 @@ from strategies import Question, questions
 
 import lipcheck.certificate
 import lipcheck.network
+from lipcheck.claim import Claim
 from lipcheck.exact import Matrix
 from lipcheck.factors import check_semidefinite
 from lipcheck.lines import Lines
 from lipopt import Ball, Box, LipoptError, bound, load
+from lipopt.cells.cell import whole_domain
+from lipopt.cells.examine import Effort, examine
+from lipopt.cells.reduced import reduce
+from lipopt.certificates.certificate import Certificate
 from lipopt.certificates.factor import LEAST_SPARSE_ORDER, factor_lines
 from lipopt.certificates.multipliers import SDP_LOSS
 from lipopt.certificates.write import WRITERS, certify
@@ -27,10 +32,10 @@ from lipopt.methods.branch import Branch
 from lipopt.methods.registry import find_method
 from lipopt.model.activations import KINDS
 from lipopt.model.network import Affine, Network
-from lipopt.problem.proofs import OtherNorm, Proof, Tree
+from lipopt.problem.proofs import Branching, NeuronSplit, OtherNorm, Proof, Tree
 from lipopt.problem.question import Question as Asked
 from lipopt.problem.question import pose
-from lipopt.problem.task import Task
+from lipopt.problem.task import Task, UpperBound
 from lipopt.readers.builder import Builder
 
 METHODS = ("path-sum", "product", "sdp", "lipopt")
@@ -389,12 +394,16 @@ def verified_branch(network: Network, cells: int, **question: Any) -> None:
     result = bound(network, method=method, samples=100, certify=True, **question)
     assert result.lower <= result.upper
     assert result.certificate is not None
+    assert float(verify(network, result.certificate).bound) == result.upper
+
+
+def verify(network: Network, certificate: Certificate) -> Claim:
+    """The claim that the checker verifies."""
     with TemporaryDirectory() as folder:
         path = Path(folder) / "network.safetensors"
         network.save(path)
         stored = lipcheck.network.read_network(path.read_bytes())
-    claim = lipcheck.certificate.check(stored, result.certificate.text.encode())
-    assert float(claim.bound) == result.upper
+    return lipcheck.certificate.check(stored, certificate.text.encode())
 
 
 @settings(max_examples=25)
@@ -408,6 +417,30 @@ def test_trees_verify(question: Question) -> None:
         output=question.output,
         domain=question.domain,
     )
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_slopes_are_rounded_relative_to_those_of_linear_neurons(seed: int) -> None:
+    """relu(x) has a line of slope .0005 at most above it; next to relu(z), which is linear in one of
+    the cells, that slope is written with few digits."""
+    rng = np.random.default_rng(seed)
+    first = np.array([[1.0, 0.0], [0.0, 1.0], [0.0, 1.0]])
+    sums = rng.uniform([-2.0, -1.0, 0.5], [-1.0, -0.5, 1.0], (40, 3))
+    offsets = 0.1 * rng.standard_normal(40) - 3 * sums[:, 2]
+    weights = [first, sums, rng.standard_normal((1, 40))]
+    network = load(weights, biases=[[0.0, 0.0, 3.0], offsets, [0.0]])
+    domain = Box([-1.0, -0.5], [rng.uniform(1e-5, 5e-4), 0.5])
+    posed = pose(network, Asked.about(network, domain=domain))
+    reduced = reduce(posed)
+    whole = whole_domain(reduced, posed.intervals)
+    split = NeuronSplit(1, 0.0)
+    parts = [examine(reduced, whole.child(split, sign), Effort.USUAL) for sign in (-1, 1)]
+    root = Branching((), np.empty(0, int))
+    root.divide(split, [Branching(part.cuts, part.fixed) for part in parts])
+    tasks = [Task(raw, problem) for raw, problem in posed.parts]
+    tree = Tree(reduced.nodes, reduced.places, root)
+    found = UpperBound(max(part.bound for part in parts), proof=tree)
+    verify(network, certify(posed, tasks, [found]))
 
 
 @pytest.mark.nightly

@@ -37,11 +37,6 @@ class Neurons:
     above: LinePair
 
     @property
-    def steepest(self) -> Array:
-        """The largest absolute slope of the lines around each neuron."""
-        return np.maximum(np.abs(self.below.slopes), np.abs(self.above.slopes)).max(axis=0)
-
-    @property
     def offset_sizes(self) -> Array:
         """The largest absolute offset of these lines."""
         return np.maximum(np.abs(self.below.offsets), np.abs(self.above.offsets)).max(axis=0)
@@ -83,6 +78,7 @@ class Rows:
 
     coefficients: Array  # (rows, width)
     slack: Array  # (rows,)
+    steepest: float  # the largest slope that a row may have: all of them are rounded relative to it
 
 
 @dataclass(frozen=True, eq=False)
@@ -115,7 +111,6 @@ def lower_bounds(
     slopes = np.zeros(coefficients.shape)
     met: list[Array] = []
     roundings = coefficients.shape[1] + 2 * len(groups) + 8
-    steepest = max((float(neurons.steepest.max()) for neurons in groups), default=0.0)
     for neurons, mix in zip(reversed(groups), reversed(mixes), strict=True):
         c = coefficients[:, neurons.columns]
         met.append(c)
@@ -129,7 +124,7 @@ def lower_bounds(
         size = np.abs(c)
         slack += np.abs(through) @ neurons.forms.errors[:, 0]
         slack += gamma(roundings) * (np.abs(through) @ neurons.sizes + size @ neurons.offset_sizes)
-        slack += 2 * HINT * steepest * (size @ neurons.sizes)
+        slack += 2 * HINT * rows.steepest * (size @ neurons.sizes)
     own = coefficients[:, :inputs]
     constant = coefficients[:, -1]
     is_left = coefficients[:, inputs:-1].any(axis=1)  # a neuron that no finite line encloses

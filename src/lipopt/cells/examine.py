@@ -186,7 +186,7 @@ def _solve(walk: Walk, programs: Programs) -> None:
             return
         neurons: list[int] = []
         minima = []
-        width = _width(walk, walk.low[group], walk.high[group])
+        width = walk.reduced.slope_width(group, walk.low[group], walk.high[group])
         left = _promising(walk, sign, width, least, most)
         while len(left):
             neuron = int(left[0])
@@ -222,11 +222,5 @@ def _promising(walk: Walk, sign: float, width: Array, least: Array, most: Array)
         low = np.maximum(low, np.minimum(least, high))
     else:
         high = np.minimum(high, np.maximum(most, low))
-    possible = width - _width(walk, low, high)
+    possible = width - walk.reduced.slope_width(group, low, high)
     return group.start + np.flatnonzero(possible > GAIN * width)
-
-
-def _width(walk: Walk, low: Array, high: Array) -> Array:
-    """The widths of the slope ranges of this group on intervals."""
-    lower, upper = walk.reduced.slope_range(walk.group, low, high)
-    return upper - lower

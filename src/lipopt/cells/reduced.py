@@ -49,6 +49,7 @@ class Reduced:
     # (inputs + neurons + 1, 2): the largest absolute values of the variables over the domain, and
     # of their derivatives in directions |t| <= 1.
     sizes: Array
+    steepest: float  # the largest absolute slope that any neuron has in the domain, at least 1
     norm: Norm
     output_norm: Norm | None
     scale: Array | None  # how much of each input counts as 1 in the norm; None for 1
@@ -128,13 +129,10 @@ class Reduced:
                 return True
         return False
 
-    def slope_width(self, group: slice, place: int, low: float, high: float) -> float:
-        """The width of the slope range of one neuron of a group on an interval."""
-        kind, parameters = self._activation(slice(group.start + place, group.start + place + 1))
-        ends = activations.slope_range(
-            kind, np.array([low]), np.array([high]), parameters, is_open=True
-        )
-        return float(ends[1][0] - ends[0][0])
+    def slope_width(self, group: slice, low: Array, high: Array) -> Array:
+        """The widths of these ranges."""
+        lower, upper = self.slope_range(group, low, high)
+        return upper - lower
 
     def break_points(self, group: slice) -> Array:
         """Where the slope jumps or turns, (break points, neurons)."""
@@ -242,7 +240,8 @@ def reduce(posed: Posed) -> Reduced:
         own.rows[places, columns] = 1.0
         own.errors[places] = 0.0
         forms.append(own)
-    return _assemble(posed, variables, forms, sizes)
+    largest = [float(np.abs(ends).max(initial=1.0)) for ends in ranges.values()]
+    return _assemble(posed, variables, forms, sizes, max(largest, default=1.0))
 
 
 def _number_variables(
@@ -266,6 +265,7 @@ def _assemble(
     variables: Mapping[int, tuple[Array, Array]],
     forms: Sequence[Forms],
     sizes: Array,
+    steepest: float,
 ) -> Reduced:
     """The forms of the inputs of all variables, and of the rows of the objective."""
     network = posed.network
@@ -298,6 +298,7 @@ def _assemble(
         rows=rows,
         objective=objective,
         sizes=sizes,
+        steepest=steepest,
         norm=posed.question.norm,
         output_norm=posed.question.output_norm,
         scale=posed.question.scale,

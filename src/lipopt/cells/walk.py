@@ -111,7 +111,7 @@ class Walk:
         size = np.abs(coefficients) @ self.reduced.sizes[:, 0]
         size += weights.sum(axis=1) * lost
         slack = errors + gamma(roundings) * size + HINT * weights.max(axis=1, initial=0.0) * lost
-        return Rows(coefficients, slack)
+        return Rows(coefficients, slack, self.reduced.steepest)
 
     def bound(self, neurons: Array, sign: float, weights: Array, mixes: list[Mix]) -> Cuts:
         """Lower ends (sign = 1) or upper ends (sign = -1) of neurons, with their proofs."""
@@ -208,8 +208,7 @@ class Walk:
         slopes of lines until they are fixed. Slopes of few bits are not rounded."""
         is_short = np.rint(slopes * SHORT) == slopes * SHORT
         size = np.abs(self.forms.rows[group]) @ self.reduced.sizes[:, 0]
-        steepest = float(np.abs(slopes).max(initial=1.0))
-        return np.where(is_short, 0.0, HINT * steepest * size)
+        return np.where(is_short, 0.0, HINT * self.reduced.steepest * size)
 
 
 def _of(pair: LinePair, places: Array) -> LinePair:

@@ -99,6 +99,7 @@ class Task:
     posed: Posed | None = None  # the question that the problem comes from
     best: Sample | None = None  # where the largest slope was found
     keeps_proof: bool = True  # also if it takes much memory
+    finds_pop_lower: bool = True  # whether a lower bound on the optimum is asked for as well
 
     @property
     def seconds_left(self) -> float:

@@ -1,8 +1,9 @@
-"""Where to split a cell.
+"""Where a cell can be split.
 
 A neuron counts with what it can change in the derivative: the width of its slope's range, times the
 largest coefficient that it has, times the largest derivative of its input. Early neurons come first
 (DISCOUNT): a constraint on them is linear in the inputs, or nearly, and decides neurons behind them.
+That is what is known of a neuron before it was ever split; gains.py has what is known afterwards.
 
 Inputs are split first where there are few of them and many neurons are open, and where neurons are
 smooth: splitting a neuron makes its slope's range narrower, splitting an input does that to all.
@@ -10,6 +11,8 @@ Where all of them are smooth, and the domain is a box, nothing else is split.
 """
 
 from __future__ import annotations
+
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -20,12 +23,26 @@ from ...cells.reduced import Reduced
 from ...model.network import Network
 from ...model.round_ball import InputSet
 from ...numerics.arrays import Array
-from ...problem.proofs import InputSplit, NeuronSplit, Split
+from ...problem.proofs import InputSplit
 
 DISCOUNT = 0.5  # for every group of neurons further from the input
 FEW_INPUTS = 12  # up to so many inputs may be split
 MANY_NEURONS = 40  # with more open neurons than that, inputs are split first
 NARROWEST = 2.0**-30  # what is narrower is not split, relative to its largest value in the domain
+WIDTHS_COUNT = 1e-3  # how much both slope ranges count, beside the wider one
+
+
+@dataclass(frozen=True, eq=False)
+class NeuronSplits:
+    """The neurons at which a cell can be split, the most promising ones first."""
+
+    neurons: Array
+    values: Array  # where they would be split
+    scores: Array  # what each can change in the derivative
+
+    @property
+    def count(self) -> int:
+        return len(self.neurons)
 
 
 def are_boxes_enough(network: Network, domain: InputSet) -> bool:
@@ -43,18 +60,20 @@ def wants_boxes(reduced: Reduced, cell: Cell) -> bool:
     )
 
 
-def choose_split(reduced: Reduced, root: Cell, examined: Examined) -> Split | None:
-    """The split of an examined cell; None if nothing in it is wide enough to be split."""
+def possible_splits(
+    reduced: Reduced, root: Cell, examined: Examined
+) -> InputSplit | NeuronSplits | None:
+    """Where an examined cell can be split; None if nothing in it is wide enough to be split."""
     cell = examined.cell
     assert cell is not None
     if examined.spreads is not None:
-        return _widest_split(root, cell, examined.spreads)
+        return _widest_input(root, cell, examined.spreads)
     scores = _scores(reduced, examined)
     if wants_boxes(reduced, cell):
         found = _input_split(root, cell, examined, scores)
         if found is not None:
             return found
-    return _neuron_split(reduced, root, cell, scores)
+    return _neuron_splits(reduced, root, cell, scores)
 
 
 def _scores(reduced: Reduced, examined: Examined) -> Array:
@@ -74,42 +93,42 @@ def _scores(reduced: Reduced, examined: Examined) -> Array:
     return scores
 
 
-def _neuron_split(reduced: Reduced, root: Cell, cell: Cell, scores: Array) -> NeuronSplit | None:
-    """The neuron with the largest score that can be split."""
-    for neuron in np.argsort(-scores, kind="stable"):
-        if scores[neuron] <= 0:
-            return None
-        value = _value(reduced, root, cell, int(neuron))
-        if value is not None:
-            return NeuronSplit(int(neuron), value)
-    return None
-
-
-def _value(reduced: Reduced, root: Cell, cell: Cell, neuron: int) -> float | None:
-    """Where to split a neuron's interval: where the wider of the two slope ranges is narrowest."""
-    low = float(cell.low[neuron])
-    high = float(cell.high[neuron])
-    narrowest = NARROWEST * _size(root.low[neuron], root.high[neuron])
-    group = next(group for group in reduced.groups if group.start <= neuron < group.stop)
-    place = neuron - group.start
-    points = [float(point) for point in reduced.break_points(group)[:, place]]
-    if np.isfinite(low) and np.isfinite(high):
-        points.append((low + high) / 2)
-    points = [point for point in points if low + narrowest < point < high - narrowest]
-    if not points:
+def _neuron_splits(reduced: Reduced, root: Cell, cell: Cell, scores: Array) -> NeuronSplits | None:
+    """The neurons that count and whose interval is wide enough."""
+    values = np.concatenate(
+        [np.zeros(0), *(_split_values(reduced, root, cell, group) for group in reduced.groups)]
+    )
+    neurons = np.flatnonzero((scores > 0) & np.isfinite(values))
+    if len(neurons) == 0:
         return None
-    widths = []
-    for point in points:
-        left = reduced.slope_width(group, place, low, point)
-        right = reduced.slope_width(group, place, point, high)
-        widths.append(max(left, right) + (left + right) / 1000)
-    return points[int(np.argmin(widths))]
+    neurons = neurons[np.argsort(-scores[neurons], kind="stable")]
+    return NeuronSplits(neurons, values[neurons], scores[neurons])
 
 
-def _size(low: float, high: float) -> float:
-    """The largest absolute value in an interval; 1 if it is infinite."""
-    size = max(abs(low), abs(high))
-    return float(size) if np.isfinite(size) else 1.0
+def _split_values(reduced: Reduced, root: Cell, cell: Cell, group: slice) -> Array:
+    """Where to split the neurons of a group: where the wider of the two slope ranges is narrowest.
+
+    NaN for neurons that are too narrow."""
+    low = cell.low[group]
+    high = cell.high[group]
+    narrowest = NARROWEST * _largest(root.low[group], root.high[group])
+    middle = low / 2 + high / 2
+    points = np.concatenate([reduced.break_points(group), middle[None]])
+    is_inside = (low + narrowest < points) & (points < high - narrowest)
+    points = np.where(is_inside, points, 0.0)
+    left = reduced.slope_width(group, np.broadcast_to(low, points.shape), points)
+    right = reduced.slope_width(group, points, np.broadcast_to(high, points.shape))
+    widths = np.maximum(left, right) + WIDTHS_COUNT * (left + right)
+    widths = np.where(is_inside, widths, np.inf)
+    best = np.argmin(widths, axis=0)
+    everyone = np.arange(len(low))
+    return np.where(is_inside[best, everyone], points[best, everyone], np.nan)
+
+
+def _largest(low: Array, high: Array) -> Array:
+    """The largest absolute values in intervals; 1 where they are infinite."""
+    size = np.maximum(np.abs(low), np.abs(high))
+    return np.where(np.isfinite(size), size, 1.0)
 
 
 def _input_split(root: Cell, cell: Cell, examined: Examined, scores: Array) -> InputSplit | None:
@@ -119,10 +138,10 @@ def _input_split(root: Cell, cell: Cell, examined: Examined, scores: Array) -> I
     spread = np.maximum(cell.high - cell.low, np.finfo(np.float64).tiny)
     shares = np.abs(examined.forms[:, :inputs]) * width / spread[:, None]
     smear = (scores * cell.is_open) @ np.minimum(shares, 1.0)
-    return _widest_split(root, cell, smear)
+    return _widest_input(root, cell, smear)
 
 
-def _widest_split(root: Cell, cell: Cell, shares: Array) -> InputSplit | None:
+def _widest_input(root: Cell, cell: Cell, shares: Array) -> InputSplit | None:
     """The input with the largest share in what makes a bound too large, at its middle."""
     width = cell.upper - cell.lower
     is_narrow = width <= NARROWEST * np.maximum(np.abs(root.upper), np.abs(root.lower))

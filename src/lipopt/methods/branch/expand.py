@@ -12,10 +12,10 @@ from ...cells.examine import Effort, Examined, examine
 from ...cells.reduced import Reduced
 from ...numerics.arrays import Array
 from ...problem.derivative import DerivativeProblem
-from ...problem.proofs import Branching, Cuts, Relaxed, Split
+from ...problem.proofs import Branching, Cuts, InputSplit, Relaxed, Split
 from ...problem.task import Budget, Task
 from ..sdp.method import SDP
-from .choose import are_boxes_enough, choose_split, wants_boxes
+from .choose import NeuronSplits, are_boxes_enough, possible_splits, wants_boxes
 
 # Interval arithmetic is at most so many times above what the SDP finds, as a rule: with a bound
 # further above the target, a cell is divided without trying it.
@@ -31,13 +31,15 @@ class Outcome:
 
     cell: Cell | None  # None if it is empty
     bound: float
-    split: Split | None  # where to divide it; None: examine it again with linear programs
+    # Where it can be divided; None: examine it again, with linear programs.
+    splits: InputSplit | NeuronSplits | None
     is_final: bool  # nothing more can be done
     cuts: tuple[Cuts, ...]
     fixed: Array
     relaxed: Relaxed | None  # what proves the bound, if it is not interval arithmetic,
     signs: Array | None  # or these, with the curvature of a box
     candidates: Array  # points where the slope may be large
+    split: Split | None = None  # where it is to be divided
 
     def branching(self) -> Branching:
         """The cell as a part of the proof."""
@@ -114,15 +116,15 @@ class Expander:
 
     def _outcome(self, found: Examined, relaxed: Relaxed | None) -> Outcome:
         """A cell that was examined, with what to do next."""
-        split = None
+        splits = None
         is_final = False
         if found.cell is not None and not self._should_refine(found.cell):
-            split = choose_split(self.reduced, self.root, found)
-            is_final = split is None
+            splits = possible_splits(self.reduced, self.root, found)
+            is_final = splits is None
         return Outcome(
             cell=found.cell,
             bound=found.bound if relaxed is None else relaxed.value,
-            split=split,
+            splits=splits,
             is_final=is_final,
             cuts=found.cuts,
             fixed=found.fixed,
@@ -164,7 +166,7 @@ def relax(
     """The SDP's bounds on cells, where they are smaller than those that are known."""
     tasks = []
     for problem, bound in zip(problems, bounds, strict=True):
-        tasks.append(Task(problem, problem, Budget(deadline), upper=bound))
+        tasks.append(Task(problem, problem, Budget(deadline), upper=bound, finds_pop_lower=False))
     relaxed: list[Relaxed | None] = []
     for task, found in zip(tasks, SDP(gap=RELAXATION_GAP).together(tasks), strict=True):
         if found.proof is None or not found.value < task.upper:

@@ -21,6 +21,7 @@ from ...problem.task import Task, UpperBound
 from ..registry import register
 from .choose import are_boxes_enough
 from .expand import Expander
+from .gains import Gains
 from .search import FEW_CELLS, MANY_BOXES, Search
 from .workers import workers
 
@@ -63,6 +64,7 @@ class Branch:
             tree=tree,
             keeps_tree=task.keeps_proof,
             rounds=MANY_BOXES if expander.has_boxes else FEW_CELLS,
+            gains=Gains.none(reduced.neurons),
         )
         search.try_points(first.candidates, cells=1)
         search.add(first, tree)

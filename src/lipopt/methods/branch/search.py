@@ -11,7 +11,7 @@ from __future__ import annotations
 import heapq
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -19,15 +19,18 @@ from ...cells.regions import RegionWalk
 from ...lower.gradients import JacobianNorm
 from ...model.round_ball import InputSet
 from ...numerics.arrays import Array
-from ...problem.proofs import Branching
+from ...problem.proofs import Branching, NeuronSplit, Split
 from ...problem.task import Budget, Sample, Status
+from .choose import NeuronSplits
 from .expand import Outcome
+from .gains import Gains
 from .workers import Work
 
 # Walks from linear region to linear region, in every round:
 STARTS = 8  # they start from so many points of its cells, and from as many random ones,
 RESERVE = 256  # which are the best left of so many,
-PROGRAMS = 8  # and may solve so many linear programs for every cell
+PROGRAMS = 8  # and may solve so many linear programs for every cell,
+PATIENCE = 400  # until so many in a row have found nothing better; then one for every cell
 # Where there are no such regions, points around a new best one are tried, at these distances
 # relative to the domain's width.
 DISTANCES = (0.2, 0.05, 0.01, 0.002)
@@ -76,6 +79,7 @@ class Search:
     tree: Branching | None  # the proof
     keeps_tree: bool  # also if it is large
     rounds: Rounds
+    gains: Gains
     cells: int = 0
     empty: int = 0
     closed: float = 0.0  # the largest bound of the cells that are not looked at again
@@ -83,6 +87,7 @@ class Search:
     history: list[tuple[float, float, float, int]] = field(default_factory=list)
     _open: list[_Open] = field(default_factory=list)
     _reserve: list[Array] = field(default_factory=list)  # random points, the best last
+    _in_vain: int = 0  # linear programs of walks since the best point was found
     _start: float = field(default_factory=time.monotonic)
 
     @property
@@ -120,8 +125,9 @@ class Search:
                 self.status = reason
                 break
             chosen = self._choose()
+            target = self.target
             outcomes = [item.outcome for item in chosen]
-            self._take_in(chosen, work(outcomes, self.target, self.budget.interruption))
+            self._take_in(chosen, work(outcomes, target, self.budget.interruption), target)
             self._record()
         self._record(last=True)
 
@@ -144,15 +150,32 @@ class Search:
             if -item.negative_bound <= self.target:
                 self.closed = max(self.closed, -item.negative_bound)
                 continue
+            item.outcome = replace(item.outcome, split=self._split(item.outcome))
             chosen.append(item)
         return chosen
+
+    def _split(self, outcome: Outcome) -> Split | None:
+        """Where to divide a cell; None: it is examined again."""
+        if isinstance(outcome.splits, NeuronSplits):
+            return self.gains.choose(outcome.splits, outcome.bound)
+        return outcome.splits
+
+    def _learn(self, outcome: Outcome, parts: Sequence[Outcome], target: float) -> None:
+        """Note what the split of a cell has gained."""
+        if isinstance(outcome.split, NeuronSplit) and isinstance(outcome.splits, NeuronSplits):
+            bounds = [0.0 if part.cell is None else part.bound for part in parts]
+            self.gains.note(outcome.split, outcome.splits, outcome.bound, bounds, target)
 
     def _put_back(self, items: Sequence[_Open]) -> None:
         for item in items:
             heapq.heappush(self._open, item)
 
-    def _take_in(self, chosen: Sequence[_Open], found: Sequence[list[Outcome] | None]) -> None:
-        """Replace cells by the parts that they were divided into; None: there was no time for it."""
+    def _take_in(
+        self, chosen: Sequence[_Open], found: Sequence[list[Outcome] | None], target: float
+    ) -> None:
+        """Replace cells by the parts that they were divided into; None: there was no time for it.
+
+        Bounds of at most `target` were good enough."""
         if not self.keeps_tree and self.cells > SMALL_TREE:
             self._forget_tree(chosen)
         divided = [(item, parts) for item, parts in zip(chosen, found, strict=True) if parts]
@@ -161,6 +184,7 @@ class Search:
         if candidates:
             self.try_points(np.concatenate(candidates, axis=1), len(candidates))
         for item, parts in divided:
+            self._learn(item.outcome, parts, target)
             if item.branching is not None:
                 item.branching.divide(item.outcome.split, [part.branching() for part in parts])
             for k, part in enumerate(parts):
@@ -184,14 +208,19 @@ class Search:
 
     def _climb(self, regions: RegionWalk, points: Array, cells: int) -> None:
         """Walk uphill from the best point so far, these and random ones, with some programs a cell."""
-        programs = PROGRAMS * cells
+        programs = cells if self._in_vain > PATIENCE else PROGRAMS * cells
         starts = [*points.T, *self._random_points()]
         if self.best is not None:
             starts.insert(0, self.best.point)
         for start in starts:
-            end, programs = regions.climb(start, programs)
+            before = self.lower
+            end, left = regions.climb(start, programs)
+            self._in_vain += programs - left
+            programs = left
             if end is not None:
                 self._try(self.domain.moved_into(end[:, None]))
+            if self.lower > before:
+                self._in_vain = 0
             if programs == 0:
                 return
 

@@ -15,10 +15,11 @@ from .expand import Expander, Outcome
 # Cells and the target of their bounds in, the parts of each cell out; None: not divided.
 Work: TypeAlias = Callable[[Sequence[Outcome], float, Interruption], list[list[Outcome] | None]]
 
-# Cells that are divided together: the SDPs of their parts are solved as one batch, in less than half
-# of the time. What is found depends on this number, but not on who does the work.
-BUNDLE = 4
-BUNDLE_OF_BOXES = 64  # the same for boxes, which are examined together
+# Cells of a round are divided in bundles: the SDPs of their parts are solved as one batch, in less
+# than half of the time. What is found depends on the size of a bundle, but not on who does the work.
+BUNDLES = 4  # of a round, so that several processes have something to do,
+LARGEST_BUNDLE = 16  # unless bundles get larger than this
+LARGEST_BUNDLE_OF_BOXES = 64  # the same for boxes, which are examined together
 
 _expander: Expander | None = None  # of a worker process
 
@@ -26,14 +27,14 @@ _expander: Expander | None = None  # of a worker process
 @contextmanager
 def workers(expander: Expander, jobs: int) -> Iterator[Work]:
     """A function that divides the cells of a round, each by itself."""
-    size = BUNDLE_OF_BOXES if expander.has_boxes else BUNDLE
+    largest = LARGEST_BUNDLE_OF_BOXES if expander.has_boxes else LARGEST_BUNDLE
     if jobs == 1:
 
         def one_by_one(
             cells: Sequence[Outcome], target: float, interruption: Interruption
         ) -> list[list[Outcome] | None]:
             found: list[list[Outcome] | None] = []
-            for together in _bundles(cells, size):
+            for together in _bundles(cells, largest):
                 left: list[list[Outcome] | None] = [None] * len(together)
                 found += left if interruption.has_come else expander(together, target)
             return found
@@ -47,7 +48,9 @@ def workers(expander: Expander, jobs: int) -> Iterator[Work]:
     def together(
         cells: Sequence[Outcome], target: float, interruption: Interruption
     ) -> list[list[Outcome] | None]:
-        return list(chain.from_iterable(pool.map(_expand, _bundles(cells, size), repeat(target))))
+        return list(
+            chain.from_iterable(pool.map(_expand, _bundles(cells, largest), repeat(target)))
+        )
 
     try:
         yield together
@@ -68,6 +71,7 @@ def _expand(outcomes: Sequence[Outcome], target: float) -> list[list[Outcome] | 
         return _expander(outcomes, target)
 
 
-def _bundles(cells: Sequence[Outcome], size: int) -> list[Sequence[Outcome]]:
+def _bundles(cells: Sequence[Outcome], largest: int) -> list[Sequence[Outcome]]:
     """Cells that are divided together, whoever does it."""
+    size = min(largest, -(-len(cells) // BUNDLES))
     return [cells[k : k + size] for k in range(0, len(cells), size)]

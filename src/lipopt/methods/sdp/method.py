@@ -164,9 +164,12 @@ def _solve_together(tasks: Sequence[Task], search: Search, arrays: Backend) -> l
     for k, task in enumerate(tasks):
         candidate = candidates[k]
         neurons = real_neurons(task.problem, same[k])
+        pop_lower = None
+        if task.finds_pop_lower:
+            pop_lower = round_vectors(network, state, k, neurons, task)
         found = Found(
             value=candidate.proved + problems[k].slack,
-            pop_lower=round_vectors(network, state, k, neurons, task),
+            pop_lower=pop_lower,
             proof=_without_padding(candidate.proof, neurons),
             primal=candidate.value,
             rank=state.rank,

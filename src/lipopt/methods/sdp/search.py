@@ -113,7 +113,7 @@ class Found:
     """What the search has found for one task."""
 
     value: float  # a bound, proved, slack included
-    pop_lower: float  # a lower bound on the optimum
+    pop_lower: float | None  # a lower bound on the optimum, if one was asked for
     proof: Proof | None
     primal: float  # the value of the vectors
     rank: int
