@@ -4,7 +4,7 @@ A cell is a part of the domain. What is known of it is inherited by the cells th
 nothing that is inherited is changed in place.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import partial
@@ -16,12 +16,13 @@ from .exact import Matrix, Vector, decimal_down
 from .forms import Forms, InputRange, Ranges, fix, forms_of, lower_bounds, network_of
 from .functions import HUGE
 from .inputs import Ball, Bounds
-from .intervals import Relaxations, node_bounds
+from .intervals import Enclosure
 from .lines import Lines
 from .network import Network
 from .parts import Subject, check_parts
 from .problem import Place
 from .rules import RULES
+from .squares import Factors, Product, factor_ranges, narrowed
 from .verdicts import LIMITS_EXCEEDED, REJECTED, Failure, require
 
 KINDS = ["neuron", "input", "same", "empty", "leaf"]  # of cells
@@ -78,20 +79,24 @@ def check_tree(lines: Lines, claim: Claim, domain: Cell, check: CheckLeaf) -> No
         number += 1
 
 
-def check_slopes(lines: Lines, claim: Claim, relaxations: Relaxations) -> None:
+def check_slopes(lines: Lines, claim: Claim, enclosure: Enclosure | None) -> None:
     """Section 2, trees: the derivative is bounded by B in all leaves of a tree."""
-    domain = whole_domain(claim, relaxations)
-    check_tree(lines, claim, domain, partial(check_leaf, lines, claim))
+    factors: Factors = {}
+    if enclosure is not None:
+        factors = factor_ranges(claim.network, claim.products, enclosure)
+    domain = whole_domain(claim, enclosure)
+    check_tree(lines, claim, domain, partial(check_leaf, lines, claim, factors))
 
 
-def check_leaf(lines: Lines, claim: Claim, cell: Cell, number: int) -> None:
+def check_leaf(lines: Lines, claim: Claim, factors: Factors, cell: Cell, number: int) -> None:
     """Section 2, trees: the parts of a leaf."""
-    check_parts(lines, claim, leaf(claim.network, cell, number, claim.scale))
+    subject = leaf(claim.network, cell, number, claim.scale, claim.products, factors)
+    check_parts(lines, claim, subject)
 
 
-def check_values(lines: Lines, claim: Claim, relaxations: Relaxations) -> None:
+def check_values(lines: Lines, claim: Claim, enclosure: Enclosure | None) -> None:
     """Section 2, values: every row of W has a tree, and is at least B in all leaves of it."""
-    domain = whole_domain(claim, relaxations)
+    domain = whole_domain(claim, enclosure)
     uncovered = set(range(len(claim.rows)))
     for _ in range(lines.count("trees")):
         rows = lines.indices("rows", len(claim.rows))
@@ -113,18 +118,17 @@ def check_least(lines: Lines, claim: Claim, rows: list[int], cell: Cell, number:
         require(least >= claim.bound, reason, REJECTED)
 
 
-def whole_domain(claim: Claim, relaxations: Relaxations) -> Cell:
+def whole_domain(claim: Claim, enclosure: Enclosure | None) -> Cell:
     """Section 3, cells: the first one."""
     network = claim.network
     ranges = {}
-    if claim.box is None:
+    if enclosure is None:
         for i, node in network.activations.items():
             for k, function in enumerate(node.functions):
                 ranges[i, k] = InputRange(function, -HUGE, HUGE)
     else:
-        bounds = node_bounds(network, claim.box, relaxations, claim.ball)
         for i, node in network.activations.items():
-            ends = zip(*bounds[node.source], strict=True)
+            ends = zip(*enclosure.bounds[node.source], strict=True)
             for k, (lower, upper) in enumerate(ends):
                 ranges[i, k] = InputRange(node.functions[k], lower, upper)
     W = Matrix.of(claim.rows, network.output_size)
@@ -295,19 +299,44 @@ def split_input(lines: Lines, network: Network, cell: Cell) -> list[Cell]:
     return [replace(cell, box=first), replace(cell, box=second)]
 
 
-def leaf(network: Network, cell: Cell, number: int, scale: Vector | None = None) -> Subject:
-    """Section 3, cells: what the parts of a leaf bound."""
+def leaf(
+    network: Network,
+    cell: Cell,
+    number: int,
+    scale: Vector | None = None,
+    products: Sequence[Product] = (),
+    factors: Factors | None = None,
+) -> Subject:
+    """Section 3, cells: what the parts of a leaf bound. `factors` are those of the domain."""
     forms = cell.forms
-    small = network_of(forms, network)
+    small, products_here = network_of(forms, network, products)
     ranges = {}
     positions = {}
+    inputs = {}
+    nodes = {}  # of the small network, by those of the file
     for (i, neurons), node in zip(forms.variables.items(), small.activations, strict=True):
-        ranges[node] = [cell.ranges[i, k].slopes for k in neurons]
+        known = [cell.ranges[i, k] for k in neurons]
+        ranges[node] = [entry.slopes for entry in known]
+        inputs[i] = [(entry.lower, entry.upper) for entry in known]
         positions[node] = {k: position for position, k in enumerate(neurons)}
+        nodes[i] = node
+    # Squares are no lines: all neurons of products are variables.
+    factors_here = {}
+    for i, intervals in narrowed(factors or {}, products, inputs).items():
+        factors_here[nodes[i]] = intervals
     height = small.output_size
     W = Matrix([{row: 1} for row in range(height)], height)
     patch = None
     if cell.box is not None and cell.ball is None and not cell.constraints:
         patch = partial(patch_of, network, scale, cell.box, forms, cell.ranges)
-    where = f" of cell {number}"
-    return Subject(small, ranges, W, positions, RULES_OF_LEAVES, where, patch)
+    return Subject(
+        small,
+        ranges,
+        W,
+        positions,
+        RULES_OF_LEAVES,
+        f" of cell {number}",
+        patch,
+        products_here,
+        factors_here,
+    )

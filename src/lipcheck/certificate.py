@@ -2,7 +2,7 @@
 
 from .cells import check_slopes, check_values
 from .claim import Claim, read_claim
-from .intervals import slope_ranges
+from .intervals import enclose
 from .lines import Lines
 from .network import Network
 from .parts import check_parts, whole_domain
@@ -13,13 +13,15 @@ def check(network: Network, data: bytes) -> Claim:
     lines = Lines(data)
     version = lines.word("lipopt-certificate", ["1", "2"])
     claim, relaxations = read_claim(lines, network, version)
+    enclosure = None
+    if claim.box is not None:
+        enclosure = enclose(claim.network, claim.box, relaxations, claim.ball)
     if version == "1":
-        ranges = slope_ranges(claim.network, claim.box, relaxations, claim.ball)
-        check_parts(lines, claim, whole_domain(claim, ranges))
+        check_parts(lines, claim, whole_domain(claim, enclosure))
     elif claim.is_on_values:
-        check_values(lines, claim, relaxations)
+        check_values(lines, claim, enclosure)
     else:
-        check_slopes(lines, claim, relaxations)
+        check_slopes(lines, claim, enclosure)
     check_end(lines)
     return claim
 

@@ -1,5 +1,6 @@
 """The claim of a certificate (section 1 of spec/certificate.md), and how the file says it."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
@@ -9,7 +10,8 @@ from .intervals import LineSlopes, Relaxations
 from .lines import Lines
 from .merging import read_merges
 from .network import Network
-from .verdicts import NETWORK_MISMATCH, require
+from .squares import Product, read_products
+from .verdicts import NETWORK_MISMATCH, REJECTED, require
 
 NORMS = ["linf", "l2", "l1"]  # of one output, from the largest constant to the smallest
 NO_NORM = "none"  # of a claim on values
@@ -29,6 +31,7 @@ class Claim:
     through: str | None = None  # a norm in which the constant is not smaller
     scale: Vector | None = None  # the norm on the inputs is that of x / scale; None for 1
     output_norm: str | None = None  # on W f; None for the norm on the inputs
+    products: Sequence[Product] = ()  # pairs of nodes of squares
 
     @property
     def proved_norm(self) -> str:
@@ -52,6 +55,7 @@ def read_claim(lines: Lines, network: Network, version: str) -> tuple[Claim, Rel
     reason = f"the certificate is for {digest}, the file is {network.sha256}"
     require(digest == network.sha256, reason, NETWORK_MISMATCH)
     network = read_merges(lines, network)
+    products = read_products(lines, network)
     norms = NORMS if version == "1" else [*NORMS, NO_NORM]
     norm = lines.word("norm", norms)
     through = None
@@ -73,6 +77,8 @@ def read_claim(lines: Lines, network: Network, version: str) -> tuple[Claim, Rel
     ball = None
     relaxations: Relaxations = {}
     domain = lines.word("domain", ["space", "box", "ball"])
+    allowed = not products or (domain != "space" and norm != NO_NORM)
+    lines.require(allowed, "products have slopes in a box or a ball alone", REJECTED)
     if domain == "ball":
         ball = read_ball(lines, network)
     if domain != "space":
@@ -81,7 +87,7 @@ def read_claim(lines: Lines, network: Network, version: str) -> tuple[Claim, Rel
         box = Bounds(lower, upper)
         relaxations = read_relaxations(lines, network)
     bound = lines.number("bound")
-    claim = Claim(network, norm, rows, box, bound, ball, through, scale, output_norm)
+    claim = Claim(network, norm, rows, box, bound, ball, through, scale, output_norm, products)
     return claim, relaxations
 
 

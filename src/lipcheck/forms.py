@@ -18,6 +18,7 @@ from .functions import Function, Hull, hull, largest_gap, slope_range
 from .inputs import Ball, Bounds, least_values
 from .network import Network, Node
 from .problem import Place
+from .squares import Product
 
 
 @dataclass(frozen=True)
@@ -293,25 +294,39 @@ def _times(left: Matrix, right: Matrix) -> Matrix:
 # The network of a cell.
 
 
-def network_of(forms: Forms, network: Network) -> Network:
+class SmallNetwork(NamedTuple):
+    """The network of a cell, and its products."""
+
+    network: Network
+    products: list[Product]
+
+
+def network_of(forms: Forms, network: Network, products: Sequence[Product] = ()) -> SmallNetwork:
     """Section 3, cells: a network of the variables alone, whose outputs are the rows of W f.
 
-    It has an affine node before every activation node. Biases are left out, since derivatives do
-    not depend on them.
+    It has an affine node before every activation node; of a product, both are before its first
+    node. Biases are left out, since derivatives do not depend on them.
     """
     nodes = [network.nodes[0]]
-    sources = {0: list(range(forms.columns.inputs))}  # columns of nodes that others read
+    columns = {0: list(range(forms.columns.inputs))}  # of nodes that others read
     activations = {}
+    places: dict[int, int] = {}  # of activation nodes of the file, and
+    inputs: dict[int, int] = {}  # of what they read
     for i, neurons in forms.variables.items():
-        nodes.append(_affine(forms.inputs[i], sources))
+        together = next((product for product in products if i in product), [i])
+        for k in together:
+            if k not in inputs:
+                inputs[k] = len(nodes)
+                nodes.append(_affine(forms.inputs[k], columns))
         functions = [network.nodes[i].functions[k] for k in neurons]
-        source = len(nodes) - 1
-        node = Node(network.nodes[i].kind, len(neurons), source=source, functions=functions)
+        places[i] = len(nodes)
+        node = Node(network.nodes[i].kind, len(neurons), source=inputs[i], functions=functions)
         activations[len(nodes)] = node
-        sources[len(nodes)] = forms.columns.neurons(i, neurons)
+        columns[len(nodes)] = forms.columns.neurons(i, neurons)
         nodes.append(node)
-    nodes.append(_affine(forms.outputs, sources))
-    return Network(nodes, activations, network.sha256)
+    nodes.append(_affine(forms.outputs, columns))
+    small = [Product(places[first], places[second]) for first, second in products]
+    return SmallNetwork(Network(nodes, activations, network.sha256), small)
 
 
 def _affine(rows: Matrix, sources: Mapping[int, Sequence[int]]) -> Node:

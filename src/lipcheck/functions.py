@@ -96,6 +96,7 @@ class Function:
     lines: Sequence[Quadratic] = ()  # the pieces, if all of them are lines
     domain: Sequence[Interval] = ()  # open intervals where it is defined; none: everywhere
     turn: Fraction | None = None  # of a wave, and of a wave alone
+    is_square: bool = False  # x^2
 
     def __post_init__(self) -> None:
         require(self.scale > 0, "a parameter of an activation is not positive")
@@ -235,7 +236,7 @@ def power(exponent: Fraction) -> Function:
     require(valid, f"activation 'power' needs a whole number from 2 to {LARGEST_EXPONENT}")
     n = int(exponent)
     piece = rational(lambda x: (x**n, n * x ** (n - 1)))
-    return Function([piece, piece], [ZERO], domain=[(-HUGE, HUGE)])
+    return Function([piece, piece], [ZERO], domain=[(-HUGE, HUGE)], is_square=n == 2)
 
 
 def reciprocal() -> Function:

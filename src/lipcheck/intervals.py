@@ -34,18 +34,23 @@ Slopes = Mapping[int, list[Interval]]  # slope ranges of activation nodes, one a
 Relaxations = Mapping[int, LineSlopes]  # for activation nodes; empty without backward bounds
 
 
-def slope_ranges(
-    network: Network, box: Bounds | None, relaxations: Relaxations, ball: Ball | None = None
-) -> Slopes:
-    """Section 3, slope ranges: what is known of the slope of every activation neuron."""
+class Enclosure(NamedTuple):
+    """What is known of the values of all nodes over a box, or a ball in it."""
+
+    bounds: list[Bounds]  # on the values of every node
+    lines: Surroundings  # empty without backward bounds
+    ball: Ball | None
+
+
+def slope_ranges(network: Network, enclosure: Enclosure | None) -> Slopes:
+    """Section 3, slope ranges: what is known of the slope of every activation neuron. Without an
+    enclosure, over the whole space."""
     ranges = {}
-    if box is None:
-        for i, node in network.activations.items():
-            ranges[i] = [slope_range(function) for function in node.functions]
-        return ranges
-    bounds = node_bounds(network, box, relaxations, ball)
     for i, node in network.activations.items():
-        ranges[i] = _slopes_between(node, bounds[node.source])
+        if enclosure is None:
+            ranges[i] = [slope_range(function) for function in node.functions]
+        else:
+            ranges[i] = _slopes_between(node, enclosure.bounds[node.source])
     return ranges
 
 
@@ -60,9 +65,9 @@ def _slopes_between(node: Node, bounds: Bounds) -> list[Interval]:
     return ranges
 
 
-def node_bounds(
+def enclose(
     network: Network, box: Bounds, relaxations: Relaxations, ball: Ball | None = None
-) -> list[Bounds]:
+) -> Enclosure:
     """Section 3, intervals over a box, or a ball in it: bounds on the values of every node."""
     valid = all(low <= high for low, high in zip(box.lower, box.upper, strict=True))
     require(valid, "the box is empty")
@@ -80,11 +85,25 @@ def node_bounds(
         else:
             found = _interval_propagation(node, bounds, ball)
             if relaxations:
-                found = _cut(network, i, found, lines, bounds, ball)
-            lower = [round_down(value) for value in found.lower]
-            upper = [round_up(value) for value in found.upper]
-            bounds.append(Bounds(lower, upper))
-    return bounds
+                unknown = _neurons_to_cut(network, i, found)
+                found = _cut(network, node, unknown, found, Enclosure(bounds, lines, ball))
+            bounds.append(_rounded(found))
+    return Enclosure(bounds, lines, ball)
+
+
+def affine_bounds(network: Network, node: Node, enclosure: Enclosure) -> Bounds:
+    """Section 3, products: bounds on an affine function of the nodes of a network."""
+    found = _interval_propagation(node, enclosure.bounds, enclosure.ball)
+    if enclosure.lines:
+        found = _cut(network, node, list(range(node.size)), found, enclosure)
+    return _rounded(found)
+
+
+def _rounded(bounds: Bounds) -> Bounds:
+    """Outward, to short numbers."""
+    lower = [round_down(value) for value in bounds.lower]
+    upper = [round_up(value) for value in bounds.upper]
+    return Bounds(lower, upper)
 
 
 def _offsets(hulls: Sequence[Hull], slopes: LineSlopes) -> Bounds:
@@ -111,31 +130,28 @@ def _interval_propagation(node: Node, bounds: Sequence[Bounds], ball: Ball | Non
     return Bounds(lower, upper)
 
 
-def _cut(
-    network: Network,
-    i: int,
-    bounds: Bounds,
-    lines: Surroundings,
-    before: Sequence[Bounds],
-    ball: Ball | None,
-) -> Bounds:
-    """Section 3, `relaxations all`: bounds on node i, cut by backward bounds where they are better.
-
-    Neurons whose slope is known already need not be cut.
-    """
+def _neurons_to_cut(network: Network, i: int, bounds: Bounds) -> list[int]:
+    """The entries of node i that activations read without a slope that is known already."""
     unknown = set()
     for reader in network.activations.values():
         if reader.source == i:
             unknown.update(_unknown_slopes(reader, bounds))
-    neurons = sorted(unknown)
-    # The least value of the neurons, and that of their negatives: minus the largest value.
-    signed = [{k: 1} for k in neurons] + [{k: -1} for k in neurons]
-    found = _backward(network, i, Matrix(signed, len(bounds.lower)), lines, before, ball)
-    least_positives = found[: len(neurons)]
-    least_negatives = found[len(neurons) :]
+    return sorted(unknown)
+
+
+def _cut(
+    network: Network, node: Node, entries: list[int], bounds: Bounds, enclosure: Enclosure
+) -> Bounds:
+    """Section 3, `relaxations all`: bounds on an affine node, with some entries cut by backward
+    bounds where these are better."""
+    # The least value of the entries, and that of their negatives: minus the largest value.
+    signed = [{k: 1} for k in entries] + [{k: -1} for k in entries]
+    found = _backward(network, node, Matrix(signed, node.size), enclosure)
+    least_positives = found[: len(entries)]
+    least_negatives = found[len(entries) :]
     lower = list(bounds.lower)
     upper = list(bounds.upper)
-    for k, positive, negative in zip(neurons, least_positives, least_negatives, strict=True):
+    for k, positive, negative in zip(entries, least_positives, least_negatives, strict=True):
         lower[k] = max(lower[k], positive)
         upper[k] = min(upper[k], -negative)
     return Bounds(lower, upper)
@@ -154,46 +170,45 @@ def _unknown_slopes(node: Node, bounds: Bounds) -> list[int]:
     return unknown
 
 
-def _backward(
-    network: Network,
-    i: int,
-    start: Matrix,
-    lines: Surroundings,
-    before: Sequence[Bounds],
-    ball: Ball | None,
-) -> Vector:
-    """Section 3, backward bounds: lower bounds on `start` times the values of node i.
+def _backward(network: Network, node: Node, start: Matrix, enclosure: Enclosure) -> Vector:
+    """Section 3, backward bounds: lower bounds on `start` times the values of an affine node.
 
     From the last node to the first, a node's values are replaced by what they are (affine) or are
     bounded by (activation) in terms of its sources; at last, the inputs by what box and ball say.
-    Long coefficients are rounded, and what that changes at most is subtracted: `before` has bounds
-    on the values of earlier nodes.
+    Long coefficients are rounded, and what that changes at most is subtracted: bounds on the values
+    of earlier nodes are known.
     """
+    before, lines, ball = enclosure
     height = len(start.rows)
-    coefficients = [Matrix.zero(height, node.size) for node in network.nodes[:i]]
-    coefficients.append(start)
-    total = [ZERO] * height
-    for k in range(i, -1, -1):
-        node = network.nodes[k]
-        rows = coefficients[k]
+    coefficients = {}
+    for source, matrix in node.inputs:
+        coefficients[source] = start @ matrix
+    total = start.times(node.bias)
+    for k in range(max(coefficients, default=0), -1, -1):
+        own = network.nodes[k]
+        rows = coefficients.pop(k, Matrix.zero(height, own.size))
         if not any(rows.rows):
             continue
-        if not node.is_activation:
+        if not own.is_activation:
             rows, error = rows.shortened()
             if error:
                 sizes = abs(rows).times(_sizes(before[k]))
                 total = [value - 2 * error * size for value, size in zip(total, sizes, strict=True)]
         if k == 0:
             total = _sum(total, least_values(rows, before[0], ball))
-        elif node.is_activation:
+        elif own.is_activation:
             slopes, offsets = lines[k]
             total = _sum(total, rows.minimum(*offsets))
-            coefficients[node.source] += rows.scaled_by_sign(*slopes)
+            _add(coefficients, own.source, rows.scaled_by_sign(*slopes))
         else:
-            total = _sum(total, rows.times(node.bias))
-            for source, matrix in node.inputs:
-                coefficients[source] += rows @ matrix
+            total = _sum(total, rows.times(own.bias))
+            for source, matrix in own.inputs:
+                _add(coefficients, source, rows @ matrix)
     return total
+
+
+def _add(coefficients: dict[int, Matrix], source: int, rows: Matrix) -> None:
+    coefficients[source] = coefficients[source] + rows if source in coefficients else rows
 
 
 def _sizes(bounds: Bounds) -> Vector:

@@ -1,17 +1,18 @@
 """Parts and splits: section 2 of spec/certificate.md, for the domain and for cells of it."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from itertools import product
 
 from .claim import Claim
 from .curvature import Patch
 from .exact import ONE, ZERO, Matrix, decimal
-from .intervals import Slopes
+from .intervals import Enclosure, Slopes, slope_ranges
 from .lines import Lines
 from .network import Network
-from .problem import Kept, build_problem
+from .problem import Kept, build_problem, factor_places
 from .rules import RULES, Amounts, Norms, Term
+from .squares import Factors, Product, factor_ranges, narrowed
 from .verdicts import REJECTED, Failure, require
 
 AMOUNTS_SHOWN = 5  # in the reason of a rejection: the largest
@@ -28,16 +29,27 @@ class Subject:
     rules: Sequence[str]  # those that are allowed
     where: str  # in the reason of a rejection: which cell
     patch: Callable[[], Patch] | None = None  # of a leaf that is a box
+    products: Sequence[Product] = ()  # among its activation nodes, and the ranges of their factors
+    factors: Factors = field(default_factory=dict)
 
 
-def whole_domain(claim: Claim, ranges: Slopes) -> Subject:
+def whole_domain(claim: Claim, enclosure: Enclosure | None) -> Subject:
     """The subject of version 1."""
     network = claim.network
+    ranges = slope_ranges(network, enclosure)
     W = Matrix.of(claim.rows, network.output_size)
     positions = {}
     for i, node in network.activations.items():
         positions[i] = {k: k for k in range(node.size)}
-    return Subject(network, ranges, W, positions, list(RULES), "")
+    subject = Subject(network, ranges, W, positions, list(RULES), "")
+    if enclosure is None or not claim.products:
+        return subject
+    inputs = {}
+    for i, node in network.activations.items():
+        inputs[i] = list(zip(*enclosure.bounds[node.source], strict=True))
+    factors = factor_ranges(network, claim.products, enclosure)
+    here = narrowed(factors, claim.products, inputs)
+    return replace(subject, products=claim.products, factors=here)
 
 
 def check_parts(lines: Lines, claim: Claim, subject: Subject) -> None:
@@ -100,7 +112,9 @@ def bound_part(
     """
     kept = read_kept(lines, claim.network, subject)
     W = subject.W.chosen_rows(rows)
-    problem, slack = build_problem(subject.network, subject.ranges, W, inputs, kept, claim.scale)
+    ranges = {**subject.ranges, **subject.factors}
+    places = factor_places(subject.network, subject.products)
+    problem, slack = build_problem(subject.network, ranges, W, inputs, kept, claim.scale, places)
     amounts = [("neurons that are not listed", slack)]
     splits = lines.count("splits")
     norms = Norms(claim.proved_norm, claim.norm_of_outputs)

@@ -10,6 +10,7 @@ from .formulas import Interval
 from .functions import Function, slope_range
 from .intervals import Slopes
 from .network import Network, Node
+from .squares import Product
 
 Place = tuple[int, int]  # a node, and a neuron (or an input) of it
 
@@ -58,6 +59,29 @@ class Substitution(NamedTuple):
         return abs(self.middle) + abs(self.factor) * max(-low, high)
 
 
+class FactorPlace(NamedTuple):
+    """An activation node of a product: x = s (y_u + sign y_v), and readers read outer x."""
+
+    u: int  # the affine nodes that both nodes of the product read
+    v: int
+    sign: int
+    outer: int
+
+
+FactorPlaces = Mapping[int, FactorPlace]  # by activation node
+
+
+def factor_places(network: Network, products: Sequence[Product]) -> FactorPlaces:
+    """Section 3, products: what the nodes of products compute in the derivative problem."""
+    places = {}
+    for first, second in products:
+        u = network.activations[first].source
+        v = network.activations[second].source
+        places[first] = FactorPlace(u, v, -1, 1)
+        places[second] = FactorPlace(u, v, 1, -1)
+    return places
+
+
 Substitutions = Mapping[int, list[Substitution]]  # for activation nodes, one a neuron
 Errors = Mapping[int, Fraction]  # of the coefficients of activation nodes' inputs, relative
 
@@ -69,15 +93,17 @@ def build_problem(
     inputs: list[int],
     kept: Mapping[int, Kept],
     scale: Vector | None = None,
+    places: FactorPlaces | None = None,
 ) -> tuple[Problem, Fraction]:
     """Section 3: the problem that the rules see, in the listed variables, and the slack.
 
     With a scale, inputs are x = scale t."""
+    places = places or {}
     variables = _number_variables(ranges, inputs, kept)
     chosen = {}
     for i, node in network.activations.items():
         chosen[i] = _substitutions(i, node, ranges[i], variables)
-    whole, errors = _substitute(network, chosen, W, variables, scale)
+    whole, errors = _substitute(network, chosen, W, variables, scale, places)
     listed = variables.listed
     A = whole.A.first(listed, listed)
     C = whole.C.first(len(W.rows), listed)
@@ -86,7 +112,7 @@ def build_problem(
     if listed < len(variables.numbers):
         slack += _slack(whole, part)
     if any(errors.values()):
-        slack += rounding_slack(network, chosen, W, inputs, scale, errors)
+        slack += rounding_slack(network, chosen, W, inputs, scale, errors, places)
     return part, slack
 
 
@@ -110,6 +136,7 @@ def _substitute(
     W: Matrix,
     variables: Variables,
     scale: Vector | None,
+    places: FactorPlaces,
 ) -> tuple[Problem, Errors]:
     """Section 3: the problem in all variables, by substitution from the input to the output.
 
@@ -126,7 +153,7 @@ def _substitute(
         if i == 0 and scale is not None:
             value = value.scaled_rows(scale)
         if node.is_activation:
-            y, errors[i] = values[node.source].shortened()
+            y, errors[i] = _input(values, i, node, places).shortened()
             own = [k for k in range(node.size) if (i, k) in variables.numbers]
             equations.append(y.chosen_rows(own))
             for k in own:
@@ -136,6 +163,8 @@ def _substitute(
             middles = [substitution.middle for substitution in chosen[i]]
             factors = [substitution.factor for substitution in chosen[i]]
             value = value.scaled_rows(factors) + y.scaled_rows(middles)
+            if i in places and places[i].outer < 0:
+                value = -value
         else:
             for source, matrix in node.inputs:
                 value += matrix @ values[source]
@@ -146,6 +175,16 @@ def _substitute(
         rows[number] = row
     A = Matrix(rows, count, stacked.exponent)
     return Problem(variables.inputs, A, slopes, W @ values[-1]), errors
+
+
+def _input(values: Sequence[Matrix], i: int, node: Node, places: FactorPlaces) -> Matrix:
+    """The input y of activation node i, by the values of earlier nodes."""
+    if i not in places:
+        return values[node.source]
+    u, v, sign, _ = places[i]
+    if sign > 0:
+        return values[u] + values[v]
+    return values[u] - values[v]
 
 
 def _substitutions(
@@ -212,6 +251,7 @@ def rounding_slack(
     inputs: list[int],
     scale: Vector | None,
     errors: Errors,
+    places: FactorPlaces,
 ) -> Fraction:
     """Section 3, slack: what rounded coefficients change in all rows, at most.
 
@@ -225,18 +265,30 @@ def rounding_slack(
     for i, node in enumerate(network.nodes[1:], start=1):
         size = [ZERO] * node.size
         if node.is_activation:
-            losses[i] = [errors[i] * y for y in sizes[node.source]]
+            own = [ZERO] * node.size
+            for source in _sources(i, node, places):
+                own = _added(own, sizes[source])
+            losses[i] = [errors[i] * y for y in own]
             for k, substitution in enumerate(chosen[i]):
-                size[k] = substitution.steepest * (sizes[node.source][k] + losses[i][k])
+                size[k] = substitution.steepest * (own[k] + losses[i][k])
         else:
             for source, matrix in node.inputs:
                 size = _added(size, abs(matrix).times(sizes[source]))
         sizes.append(size)
-    return _paths_from(network, chosen, W, losses)
+    return _paths_from(network, chosen, W, losses, places)
+
+
+def _sources(i: int, node: Node, places: FactorPlaces) -> list[int]:
+    """The nodes that activation node i reads in the derivative problem."""
+    return [places[i].u, places[i].v] if i in places else [node.source]
 
 
 def _paths_from(
-    network: Network, chosen: Substitutions, W: Matrix, losses: Mapping[int, Vector]
+    network: Network,
+    chosen: Substitutions,
+    W: Matrix,
+    losses: Mapping[int, Vector],
+    places: FactorPlaces,
 ) -> Fraction:
     """The sum over all paths to the rows from inputs of activations, times the loss there."""
     gains = [[ZERO] * node.size for node in network.nodes]
@@ -248,7 +300,8 @@ def _paths_from(
             steepest = [substitution.steepest for substitution in chosen[i]]
             gain = [a * b for a, b in zip(gains[i], steepest, strict=True)]
             slack += sum((a * b for a, b in zip(gain, losses[i], strict=True)), ZERO)
-            gains[node.source] = _added(gains[node.source], gain)
+            for source in _sources(i, node, places):
+                gains[source] = _added(gains[source], gain)
         else:
             for source, matrix in node.inputs:
                 gain = abs(matrix.transpose()).times(gains[i])

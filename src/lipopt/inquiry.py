@@ -100,7 +100,8 @@ class Inquiry:
         posed = refine(posed, first)
         was_late = part is not None and first.seconds_left <= 0
         best = sample(posed, budget, samples)
-        lowers = [pop_lower_bound(problem, budget, best) for _, problem in posed.parts]
+        known = None if best is None else posed.slopes_in_problem(best.slopes)
+        lowers = [pop_lower_bound(problem, budget, known) for _, problem in posed.parts]
         labels = {
             "norm": str(asked.question.norm),
             "output_norm": str(asked.question.output_norm),
@@ -175,8 +176,8 @@ class Inquiry:
 
     def _least(self, bounds: Sequence[UpperBound]) -> float:
         """What no bound can be below: the optimum of the derivative problem, but for methods that
-        divide the domain."""
-        if any(found.best is not None for found in bounds):
+        divide the domain, or that may know squares where the problem has factors."""
+        if self.posed.products or any(found.best is not None for found in bounds):
             return _value(self.best)
         return self.pop_lower
 

@@ -27,6 +27,7 @@ from lipcheck.claim import Claim
 from lipcheck.curvature import BENDS
 from lipcheck.exact import Matrix
 from lipcheck.inputs import Bounds
+from lipcheck.intervals import enclose
 from lipcheck.lines import Lines
 from lipcheck.network import read_network
 from lipcheck.problem import Kept, build_problem, path_sums
@@ -74,7 +75,8 @@ class Sampled:
         self.points = np.concatenate([self.rng.uniform(low, high, (300, n)), corners]).T
         self.inside = np.ones(self.points.shape[1], bool)  # of the cell
         self.values = network.node_values(self.points)
-        self.cell = whole_domain(self.claim, {})
+        enclosure = enclose(self.stored, box, {}) if local else None
+        self.cell = whole_domain(self.claim, enclosure)
         for _ in range(self.rng.integers(0, 5)):
             self.divide()
 

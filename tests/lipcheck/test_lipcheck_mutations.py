@@ -139,7 +139,8 @@ def test_hundreds_of_mutations(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "name", ["-ball-", "-units", "-signs", "-through-", "-merge-", "-sparse-", "-margins-"]
+    "name",
+    ["-ball-", "-units", "-signs", "-through-", "-merge-", "-sparse-", "-margins-", "gate-"],
 )
 def test_hundreds_of_mutations_of_one_kind(name, tmp_path):
     outcomes = mutate_and_check(0, 200, tmp_path, name)
@@ -170,6 +171,7 @@ def test_hundreds_of_mutations_of_values(tmp_path):
         "-through-",
         "-merge-",
         "-sparse-",
+        "gate-",
     ],
 )
 @pytest.mark.parametrize("seed", range(1, 11))

@@ -12,7 +12,7 @@ from strategies import SEEDS
 
 from lipcheck.exact import Matrix
 from lipcheck.inputs import Bounds
-from lipcheck.intervals import LineSlopes, node_bounds, slope_ranges
+from lipcheck.intervals import LineSlopes, enclose, slope_ranges
 from lipcheck.network import read_network
 from lipcheck.problem import Kept, build_problem, path_sums
 from lipcheck.rules import Norms, operator_norm
@@ -53,7 +53,8 @@ def test_values_of_nodes_lie_in_their_bounds(case, relaxed, path):
     """Whatever the slopes of the lines around the activations."""
     network, stored, lower, upper, rng = both(case, path)
     relaxations = random_relaxations(stored, rng) if relaxed else {}
-    bounds = node_bounds(stored, Bounds(fractions(lower), fractions(upper)), relaxations)
+    box = Bounds(fractions(lower), fractions(upper))
+    bounds = enclose(stored, box, relaxations).bounds
     points = np.concatenate(
         [rng.uniform(lower, upper, (50, len(lower))), rng.choice([lower, upper], 10)]
     )
@@ -69,7 +70,8 @@ def test_any_choice_of_variables_gives_a_bound(case, local, path):
     """Listed, centered or substituted at random: the bound holds for the Jacobians of all slopes in range."""
     _, stored, lower, upper, rng = both(case, path)
     local = local or case[1] not in GLOBAL_KINDS
-    ranges = slope_ranges(stored, Bounds(fractions(lower), fractions(upper)) if local else None, {})
+    box = Bounds(fractions(lower), fractions(upper))
+    ranges = slope_ranges(stored, enclose(stored, box, {}) if local else None)
     kept = {}
     for i, node in stored.activations.items():
         neurons = np.flatnonzero(rng.random(node.size) < rng.choice([0.0, 0.7])).tolist()

@@ -18,25 +18,24 @@ from lipopt.model.network import Activation
 from lipopt.model.norms import Norm, NormName
 from lipopt.model.round_ball import InputSet
 from lipopt.numerics.semidefinite import is_positive_semidefinite, spectral_norm_up
+from lipopt.problem.question import Posed, pose
 from lipopt.problem.question import Question as Asked
-from lipopt.problem.question import pose
 from lipopt.readers.builder import Builder
 
 NORMS: tuple[NormName, ...] = get_args(NormName)
 
 
-def problems(question: Question) -> tuple:
+def posed_of(question: Question) -> Posed:
     network = question.network
     asked = Asked.about(network, norm=question.norm, output=question.output, domain=question.domain)
-    posed = pose(network, asked)
-    return asked.rows, posed.raw, posed.problem
+    return pose(network, asked)
 
 
 @given(questions())
 def test_the_problem_is_the_chain_rule(question: Question) -> None:
     """With the slopes of a point, the problem's gradient in t is the network's gradient, before and after presolve."""
-    network = question.network
-    outputs, raw, solved = problems(question)
+    posed = posed_of(question)
+    network = posed.network
     low, high = (np.full(network.input_size, -2.0), np.full(network.input_size, 2.0))
     ball = None
     if question.domain is not None:
@@ -50,10 +49,13 @@ def test_the_problem_is_the_chain_rule(question: Question) -> None:
         for i, n in enumerate(network.nodes)
         if isinstance(n, Activation)
     }
-    expected = jacobians(network, outputs, slopes)[:, :, 0]
-    for problem in (raw, solved):
+    expected = jacobians(network, posed.question.rows, slopes)[:, :, 0]
+    for problem, known in (
+        (posed.raw, slopes),
+        (posed.problem, posed.slopes_in_problem(slopes)),
+    ):
         chosen = [
-            slopes[layer.node][layer.neurons] if layer.node in slopes else np.ones((layer.size, 1))
+            known[layer.node][layer.neurons] if layer.node in known else np.ones((layer.size, 1))
             for layer in problem.layers
         ]
         for k in range(problem.outputs):
@@ -66,10 +68,10 @@ def test_the_problem_is_the_chain_rule(question: Question) -> None:
 
 @given(questions())
 def test_presolve_leaves_variables_only(question: Question) -> None:
-    _, raw, solved = problems(question)
-    assert all((layer.lower < layer.upper).all() for layer in solved.layers)
-    assert solved.neurons <= raw.neurons
-    assert 0 <= solved.slack <= 1e-9
+    posed = posed_of(question)
+    assert all((layer.lower < layer.upper).all() for layer in posed.problem.layers)
+    assert posed.problem.neurons <= posed.raw.neurons
+    assert 0 <= posed.problem.slack <= 1e-9
 
 
 def test_a_small_ball_makes_the_network_linear() -> None:

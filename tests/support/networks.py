@@ -22,7 +22,7 @@ from lipopt.numerics.arrays import Array, Matrix
 from lipopt.problem.derivative import Blocks, DerivativeProblem, Layer
 from lipopt.problem.presolve import drop_unused
 from lipopt.problem.question import Question, pose
-from lipopt.readers import load, windowed
+from lipopt.readers import load, smooth, windowed
 from lipopt.readers.builder import Builder
 from lipopt.readers.views import View
 
@@ -42,6 +42,8 @@ ARCHITECTURES = (
     "input skip",
     "activations in a row",
 )
+# Those with products of numbers that depend on the input: they have constants in a ball or a box alone.
+LOCAL_ARCHITECTURES = ("product", "products in a row")
 PARAMETERS = {
     "leaky_relu": {"alpha": -0.3},
     "clip": {"low": -0.5, "high": 0.7},
@@ -99,8 +101,9 @@ def gaussian_weights(sizes: Sequence[int], seed: int = 0) -> list[Array]:
 
 def make_network(architecture: str, kind: str, seed: int) -> Network:
     """A tiny network with at most 12 neurons and random weights, some of them zero."""
-    if architecture not in ARCHITECTURES:
-        raise ValueError(f"no architecture '{architecture}'; use one of {', '.join(ARCHITECTURES)}")
+    known = (*ARCHITECTURES, *LOCAL_ARCHITECTURES)
+    if architecture not in known:
+        raise ValueError(f"no architecture '{architecture}'; use one of {', '.join(known)}")
     if kind not in KINDS:
         raise ValueError(f"no activation '{kind}'; use one of {', '.join(sorted(KINDS))}")
     rng = np.random.default_rng(seed)
@@ -157,6 +160,13 @@ def make_network(architecture: str, kind: str, seed: int) -> Network:
                 x = dense(x, 4)
             x = x if place == "last" else act(x)
         return b.network(x)
+    if architecture == "product":
+        gate = act(dense(x, 2))
+        return b.network(dense(act(smooth.product(b, "product", gate, dense(x, 2))), 2))
+    if architecture == "products in a row":
+        x = smooth.product(b, "first", act(dense(x, 2)), dense(x, 2))
+        rows = x.moved(lambda i: i.reshape(1, 2))
+        return b.network(dense(smooth.matmul(b, "second", rows, dense(x, 4).moved(_square)), 2))
     density = 0.4 if architecture == "sparse" else 1.0
     x = act(dense(x, 4, density))
     if architecture == "residual":
@@ -168,6 +178,11 @@ def make_network(architecture: str, kind: str, seed: int) -> Network:
     else:
         x = act(dense(x, 4, density))
     return b.network(dense(x, 2, density))
+
+
+def _square(index: Array) -> Array:
+    """Four entries as two rows of two."""
+    return index.reshape(2, 2)
 
 
 # ---- derivative problems

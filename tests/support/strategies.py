@@ -7,7 +7,7 @@ from typing import Literal, get_args
 
 import numpy as np
 from hypothesis import strategies as st
-from networks import ARCHITECTURES, GLOBAL_KINDS, make_network
+from networks import ARCHITECTURES, GLOBAL_KINDS, LOCAL_ARCHITECTURES, make_network
 from regions import PIECEWISE_LINEAR
 
 from lipopt.model.activations import KINDS
@@ -57,7 +57,8 @@ def round_balls(center: Array, radius: float, rng: np.random.Generator) -> list[
 @st.composite
 def questions(draw: st.DrawFn) -> Question:
     """A network, a norm, an output, a domain."""
-    architecture, kind = draw(st.sampled_from(ARCHITECTURES)), draw(st.sampled_from(sorted(KINDS)))
+    architecture = draw(st.sampled_from((*ARCHITECTURES, *LOCAL_ARCHITECTURES)))
+    kind = draw(st.sampled_from(sorted(KINDS)))
     seed = draw(SEEDS)
     network = make_network(architecture, kind, seed)
     rng = np.random.default_rng(seed + 1)
@@ -69,7 +70,7 @@ def questions(draw: st.DrawFn) -> Question:
         Box(center - 0.1, center + rng.random()),
         *round_balls(center, 0.3, rng),
     ]
-    if kind in GLOBAL_KINDS:
+    if kind in GLOBAL_KINDS and architecture in ARCHITECTURES:
         domains.append(None)
     domain = draw(st.sampled_from(domains))
     norm = draw(st.sampled_from(NORMS))

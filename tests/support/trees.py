@@ -26,6 +26,7 @@ from lipcheck.claim import Claim
 from lipcheck.exact import GRID, Matrix, align
 from lipcheck.forms import fix
 from lipcheck.inputs import Bounds
+from lipcheck.intervals import enclose
 from lipcheck.lines import Lines
 from lipcheck.network import Network
 from lipcheck.parts import bound_part
@@ -59,7 +60,8 @@ class TreeWriter:
 
     def write(self) -> bytes:
         claim = self.claim
-        self.visit(whole_domain(claim, {}), 0)
+        enclosure = None if claim.box is None else enclose(claim.network, claim.box, {})
+        self.visit(whole_domain(claim, enclosure), 0)
         head = ["lipopt-certificate 2", f"network {claim.network.sha256}", f"norm {claim.norm}"]
         head.append(f"outputs {len(claim.rows)}")
         for row in claim.rows:

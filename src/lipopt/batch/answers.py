@@ -29,7 +29,7 @@ from ..methods.sdp.method import SDP
 from ..model.domain import flat_scale
 from ..model.network import Network
 from ..numerics.blas import quiet
-from ..problem.question import Question
+from ..problem.question import Posed, Question
 from ..problem.task import Budget, Sample, Task, UpperBound
 from .balls import (
     BallProblems,
@@ -202,15 +202,16 @@ def prepare(visit: Visit, radius: float) -> list[PendingRow]:
     for k, blank in enumerate(visit.blank_rows_of_ball(radius)):
         budget = Budget(seed=visit.seed(targets[k]))
         task = replace(problems.tasks[k], budget=budget, pop_lower=lowers[k])
-        task = _with_pop_lower(task, samples[k])
+        task = _with_pop_lower(task, problems.posed, samples[k])
         row = replace(blank, margin=margins[k], lower=lowers[k], pop_lower=task.pop_lower)
         pending.append(PendingRow(blank, row, targets[k], k, problems, task))
     return pending
 
 
-def _with_pop_lower(task: Task, sample: Sample | None) -> Task:
+def _with_pop_lower(task: Task, posed: Posed, sample: Sample | None) -> Task:
     """The task with a lower bound on its optimum, which is at least the one it has."""
-    found = float(pop_lower_bound(task.problem, task.budget, sample))
+    known = None if sample is None else posed.slopes_in_problem(sample.slopes)
+    found = float(pop_lower_bound(task.problem, task.budget, known))
     return replace(task, pop_lower=max(task.pop_lower, found))
 
 

@@ -7,8 +7,6 @@ lost: with the best lines instead of the usual ones, the first bound on ACAS Xu 
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 
 from ..errors import LipoptError
@@ -16,9 +14,8 @@ from ..model import activations
 from ..model.network import Activation, Network
 from ..problem.derivative import DerivativeProblem
 from ..problem.intervals import Interval
-from ..problem.presolve import presolve
 from ..problem.proofs import Branching, Tree
-from ..problem.question import Posed, Refinement, raw_problem
+from ..problem.question import Posed, Refinement
 from ..problem.task import Budget
 from .cell import Cell, whole_domain
 from .examine import Effort, examine
@@ -49,15 +46,8 @@ def refine(posed: Posed, budget: Budget) -> Posed:
     if found.cell is None or not found.cuts:
         return posed
     intervals = _with(posed.intervals, reduced, found.cell)
-    raw = raw_problem(posed.network, posed.question, intervals)
     proof = Tree(reduced.nodes, reduced.places, Branching(found.cuts, found.fixed))
-    return replace(
-        posed,
-        intervals=intervals,
-        raw=raw,
-        problem=presolve(raw),
-        refinement=Refinement(posed.intervals, proof),
-    )
+    return posed.refined(intervals, Refinement(posed.intervals, proof))
 
 
 def affordable(problem: DerivativeProblem) -> Effort:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TypeAlias
 
@@ -10,11 +10,13 @@ import numpy as np
 
 from ..model import activations
 from ..model.network import Activation, Affine, Network
+from ..model.products import Product
 from ..numerics.arrays import Array
 from ..numerics.rounding import gamma, terms
 from ..problem.derivative import DerivativeProblem
 from ..problem.intervals import Interval
 from ..problem.presolve import path_sums
+from ..problem.products import Factors, narrowed
 from ..problem.task import Task
 from .flat import Flat
 
@@ -25,7 +27,9 @@ ROUNDED = 2.0**-92  # what the checker may round coefficients by, relative, and 
 Doubts: TypeAlias = Mapping[int, Array]  # by activation node, one number for each neuron
 
 
-def find_doubts(network: Network, intervals: list[Interval]) -> Doubts:
+def find_doubts(
+    network: Network, intervals: list[Interval], products: Sequence[Product], factors: Factors
+) -> Doubts:
     """By how much the checker's slopes may differ, relative to the half width of their range.
 
     The checker computes intervals without rounding, so its slope ranges lie inside ours, as far as
@@ -41,14 +45,52 @@ def find_doubts(network: Network, intervals: list[Interval]) -> Doubts:
             terms_of_lines = (1 + steepest) * (1 + sizes[i] + sizes[node.source])
             errors.append(steepest * error + rounding * terms_of_lines)
         elif isinstance(node, Affine):
-            error = gamma(8) * sizes[i]
-            for source, matrix in zip(node.sources, node.matrices, strict=True):
-                own = errors[source] + gamma(terms(matrix) + 8) * sizes[source]
-                error = error + abs(matrix) @ own
-            errors.append(error)
+            errors.append(_affine_error(node, sizes[i], errors, sizes))
         else:
             errors.append(np.zeros(node.size))
+    for product in products:
+        doubts.update(_factor_doubts(network, product, factors, intervals, errors))
     return doubts
+
+
+def _factor_doubts(
+    network: Network,
+    product: Product,
+    factors: Factors,
+    intervals: list[Interval],
+    errors: Sequence[Array],
+) -> Doubts:
+    """The doubts of both factors of a product: their own intervals, and those of the squares' inputs."""
+    sizes = [np.maximum(np.abs(low), np.abs(high)) for low, high in intervals]
+    squares = [network.nodes[i].sources[0] for i in (product.first, product.second)]
+    others = sum(errors[i] + gamma(4) * sizes[i] for i in squares)
+    ranges = narrowed(network, product, factors, intervals)
+    found = {}
+    for i, factor, (low, high) in zip(
+        (product.first, product.second), (product.total, product.difference), ranges, strict=True
+    ):
+        size = np.maximum(np.abs(factors[i][0]), np.abs(factors[i][1]))
+        error = np.maximum(_affine_error(factor, size, errors, sizes), others)
+        found[i] = _relative(2 * error + ENCLOSED, high - low)
+    return found
+
+
+def _affine_error(
+    node: Affine, size: Array, errors: Sequence[Array], sizes: Sequence[Array]
+) -> Array:
+    """How far the ends of an affine node's interval may be apart, by the errors of its sources."""
+    error = gamma(8) * size
+    for source, matrix in zip(node.sources, node.matrices, strict=True):
+        own = errors[source] + gamma(terms(matrix) + 8) * sizes[source]
+        error = error + abs(matrix) @ own
+    return error
+
+
+def _relative(change: Array, width: Array) -> Array:
+    """A change of a slope range, relative to half its width; 1 at most, and for NaN."""
+    is_open = width > 0
+    relative = 2 * change / np.where(is_open, width, 1.0)
+    return np.where(is_open, np.fmin(relative, 1.0), 0.0)
 
 
 def enclosure_doubts(network: Network, problem: DerivativeProblem) -> Doubts:
@@ -74,10 +116,7 @@ def _slope_doubt(node: Activation, interval: Interval, error: Array) -> tuple[Ar
     steepest = np.maximum(np.abs(widened[0]), np.abs(widened[1]))
     moved = np.maximum(lower - widened[0], widened[1] - upper)
     change = moved + 100 * activations.PAD * steepest + ENCLOSED
-    width = upper - lower
-    is_open = width > 0
-    relative = 2 * change / np.where(is_open, width, 1.0)
-    return steepest, np.where(is_open, np.fmin(relative, 1.0), 0.0)  # NaN counts as 1
+    return steepest, _relative(change, upper - lower)
 
 
 def slack_of(network: Network, task: Task, flat: Flat) -> float:

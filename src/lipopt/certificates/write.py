@@ -21,6 +21,7 @@ from ..model.domain import Domain
 from ..model.merging import Merged
 from ..model.network import Activation, Network, Source
 from ..model.norms import Norm
+from ..model.products import Product
 from ..model.round_ball import RoundBall
 from ..problem.intervals import Interval, reads_more_than_the_input
 from ..problem.proofs import (
@@ -98,6 +99,7 @@ def certify(posed: Posed, tasks: Sequence[Task], bounds: Sequence[UpperBound]) -
         *comments(network.source),
         f"network {posed.merged.original.hash}",
         *_merge_lines(posed.merged),
+        *([] if isinstance(tree, Tree) else _product_lines(posed.products)),
         f"norm {question.norm}",
         *through,
         *_norm_lines(question),
@@ -129,7 +131,9 @@ def _part_lines(
 ) -> tuple[float, list[str]]:
     """What the parts of all tasks prove, and their lines."""
     network = posed.network
-    doubts = {} if posed.intervals is None else find_doubts(network, posed.intervals)
+    doubts: Doubts = {}
+    if posed.intervals is not None:
+        doubts = find_doubts(network, posed.intervals, posed.products, posed.factors)
     parts: list[list[str]] = []
     proved = 0.0
     for row, (task, bound) in enumerate(zip(tasks, bounds, strict=True)):
@@ -270,6 +274,11 @@ def _merge_lines(merged: Merged) -> list[str]:
         lines.append(f"neurons {join([len(merge.neurons), *merge.neurons])}")
         lines.append(f"into {join(merge.others)}")
     return lines
+
+
+def _product_lines(products: Sequence[Product]) -> list[str]:
+    """Which squares the checker has to take as products. Cells that are divided have squares."""
+    return [f"product {product.first} {product.second}" for product in products]
 
 
 def comments(source: Source | None) -> list[str]:

@@ -12,7 +12,7 @@ with them.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from decimal import Decimal, localcontext
 from typing import NamedTuple
 
@@ -22,7 +22,7 @@ import scipy.sparse as sp
 from ..numerics.arrays import Array, dense
 from ..numerics.rounding import gamma, terms
 from ..problem.derivative import DerivativeProblem, apply
-from ..problem.task import Budget, Sample
+from ..problem.task import Budget
 
 BATCH_ENTRIES = 2**22  # of the largest array when many choices of slopes are evaluated at once
 ENUMERATED = 14  # neurons of unknown slope up to which all vertices are tried
@@ -40,20 +40,24 @@ DECIMAL_WORK = 1_000_000  # coefficients times outputs for which decimals take a
 CHUNK_BITS = 10  # vertices are tried in chunks of 2^10
 
 
-def pop_lower_bound(problem: DerivativeProblem, budget: Budget, best: Sample | None) -> float:
-    """The best lower bound: enumeration if the problem is tiny, otherwise maximization."""
+def pop_lower_bound(
+    problem: DerivativeProblem, budget: Budget, known: Mapping[int, Array] | None
+) -> float:
+    """The best lower bound: enumeration if the problem is tiny, otherwise maximization.
+
+    `known` are slopes to start from, by node, such as those at the best sample."""
     if free_neurons(problem) <= ENUMERATED:
         return enumerate_pop(problem)
-    starts = [] if best is None else [_slopes_of(problem, best)]
+    starts = [] if known is None else [_by_layer(problem, known)]
     return alternating(problem, budget, starts)
 
 
-def _slopes_of(problem: DerivativeProblem, best: Sample) -> list[Array]:
-    """The slopes of a sample, by layer; affine nodes have their only slope."""
+def _by_layer(problem: DerivativeProblem, known: Mapping[int, Array]) -> list[Array]:
+    """Slopes by layer; affine nodes have their only slope."""
     slopes = []
     for layer in problem.layers:
-        if layer.node in best.slopes:
-            slopes.append(best.slopes[layer.node][layer.neurons])
+        if layer.node in known:
+            slopes.append(known[layer.node][layer.neurons])
         else:
             slopes.append(layer.lower)
     return slopes

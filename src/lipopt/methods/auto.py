@@ -76,7 +76,10 @@ class Auto:
         if norm is None or not is_one_output:
             return None
         other = task.in_norm(norm)
-        lower = pop_lower_bound(other.problem, task.budget, task.best)
+        known = None
+        if task.best is not None and task.posed is not None:
+            known = task.posed.slopes_in_problem(task.best.slopes)
+        lower = pop_lower_bound(other.problem, task.budget, known)
         if lower >= task.upper:
             return None
         found = self(replace(other, pop_lower=lower))

@@ -69,6 +69,25 @@ def preactivation_intervals(
     return intervals
 
 
+def interval_of(
+    network: Network,
+    node: Affine,
+    intervals: list[Interval],
+    ball: RoundBall | None,
+    is_late: Callable[[], bool] = lambda: False,
+) -> Interval:
+    """The interval of an affine function of the network's nodes that is no node itself.
+
+    `intervals` has those of all nodes. Once it `is_late`, by interval propagation alone."""
+    found = _affine_interval(node, intervals, ball)
+    lines: dict[int, Lines] = {}
+    for i, own in enumerate(network.nodes[: 1 + max(node.sources, default=0)]):
+        if isinstance(own, Activation):
+            ends = intervals[own.source]
+            lines[i] = activations.linear_bounds(own.kind, *ends, own.parameters)
+    return _cut_entries(network, node, np.arange(node.size), found, intervals, lines, ball, is_late)
+
+
 def _affine_interval(node: Affine, intervals: list[Interval], ball: RoundBall | None) -> Interval:
     """The interval of an affine node, from those of its sources; in a ball, the better of two."""
     lower, upper = _interval_of_sum(node, intervals, None)
@@ -122,23 +141,41 @@ def _tighten(
     if not (is_cut or reads_more_than_the_input(network, i)):
         return lo, hi
     low, high = activations.slope_range(reader.kind, lo, hi, reader.parameters)
-    rows = np.flatnonzero(low < high)
-    before = network.nodes[: i + 1]
+    unknown = np.flatnonzero(low < high)
+    node = network.nodes[i]
+    assert isinstance(node, Affine)
+    return _cut_entries(network, node, unknown, (lo, hi), intervals, lines, ball, is_late)
+
+
+def _cut_entries(
+    network: Network,
+    node: Affine,
+    rows: Array,
+    interval: Interval,
+    intervals: list[Interval],
+    lines: dict[int, Lines],
+    ball: RoundBall | None,
+    is_late: Callable[[], bool],
+) -> Interval:
+    """The interval of an affine node with some entries cut down by backward bounds."""
+    lo = interval[0].copy()
+    hi = interval[1].copy()
+    before = (*network.nodes[: 1 + max(node.sources, default=0)], node)
     work = 2 * len(rows) * _count_weights(before)
     if work > MAX_WORK:
         return lo, hi
-    entries = 2 * len(rows) * max(node.size for node in before)
+    entries = 2 * len(rows) * max(own.size for own in before)
     parts = 1 + max(entries // MAX_ENTRIES, int(work // MAX_PART_WORK))
     for part in np.array_split(rows, parts):
         if is_late():
             break
         # One row for every entry, and one for its negative: lower bounds of both.
         count = len(part)
-        start = np.zeros((2 * count, network.nodes[i].size))
+        start = np.zeros((2 * count, node.size))
         k = np.arange(count)
         start[k, part] = 1.0
         start[count + k, part] = -1.0
-        bound = backward_lower(network, i, start, intervals, lines, ball)
+        bound = backward_lower(network, node, start, intervals, lines, ball)
         # Where something overflowed, a bound is NaN and is ignored.
         lo[part] = np.fmax(lo[part], bound[:count])
         hi[part] = np.fmin(hi[part], -bound[count:])
@@ -182,28 +219,31 @@ class _Backward:
 
 def backward_lower(
     network: Network,
-    i: int,
+    node: Affine,
     start: Array,
     intervals: list[Interval],
     lines: dict[int, Lines],
     ball: RoundBall | None = None,
 ) -> Array:
-    """Lower bounds on the rows of start @ (values of node i), over the box, cut with a ball.
+    """Lower bounds on the rows of start @ (values of an affine node), over the box, cut with a ball.
 
     A coefficient that underflows is off by less than TINY, and multiplies a value of at most its
     magnitude."""
-    state = _Backward({i: start}, np.zeros(len(start)), np.zeros(len(start)))
+    state = _Backward({}, np.zeros(len(start)), np.zeros(len(start)))
     magnitude = [np.maximum(np.abs(lo), np.abs(hi)) for lo, hi in intervals]
-    for k in range(i, 0, -1):
-        node = network.nodes[k]
+    last = max(node.sources, default=0)
+    steps = last + 1
+    _through_affine(state, node, start, magnitude, gamma(node.size + steps + 4))
+    for k in range(last, 0, -1):
+        own = network.nodes[k]
         if k not in state.rows:
             continue
         row = state.rows.pop(k)
-        error = gamma(node.size + i + 4)
-        if isinstance(node, Affine):
-            _through_affine(state, node, row, magnitude, error)
-        elif isinstance(node, Activation):
-            _through_activation(state, node, row, magnitude, error, lines[k])
+        error = gamma(own.size + steps + 4)
+        if isinstance(own, Affine):
+            _through_affine(state, own, row, magnitude, error)
+        elif isinstance(own, Activation):
+            _through_activation(state, own, row, magnitude, error, lines[k])
     row = state.rows.get(0, np.zeros((len(start), network.input_size)))
     value = InputSet(*intervals[0], ball).least_values(row)
     constant = state.constant
@@ -212,7 +252,7 @@ def backward_lower(
     total = value + constant - slack
     return (
         total
-        - gamma(4 * i + 8) * (np.abs(value) + np.abs(constant) + slack) * 1.01
+        - gamma(4 * steps + 8) * (np.abs(value) + np.abs(constant) + slack) * 1.01
         - slack * 1e-3
         - TINY
     )

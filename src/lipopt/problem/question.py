@@ -5,8 +5,8 @@ network + Question -> pose() -> merged neurons, intervals, the problem as the ne
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -18,11 +18,13 @@ from ..model.domain import Domain, flat_scale
 from ..model.merging import Merged, merged
 from ..model.network import Activation, Network
 from ..model.norms import Norm, find_norm, find_output_norm
+from ..model.products import Product, find_products
 from ..model.round_ball import RoundBall
 from ..numerics.arrays import Array
 from .derivative import DerivativeProblem, derivative_problem
 from .intervals import Interval, preactivation_intervals
 from .presolve import only_rows, presolve, split_rows
+from .products import Factors, factor_ranges, factored, slopes_of_factors
 from .proofs import Tree
 
 
@@ -82,6 +84,8 @@ class Posed:
     raw: DerivativeProblem  # as the network stands, affine nodes included
     problem: DerivativeProblem  # after presolve
     refinement: Refinement | None = None  # how the intervals became what they are
+    products: tuple[Product, ...] = ()  # in a ball or a box
+    factors: Factors = field(default_factory=dict)  # the ranges of their factors
 
     @property
     def network(self) -> Network:
@@ -120,6 +124,22 @@ class Posed:
         raw = only_rows(self.raw, [row])
         return replace(self, question=question, raw=raw, problem=only_rows(self.problem, [row]))
 
+    def slopes_in_problem(self, slopes: Mapping[int, Array]) -> dict[int, Array]:
+        """The slopes of all activation nodes at a point, as the problem has them."""
+        return slopes_of_factors(self.products, slopes)
+
+    def refined(self, intervals: list[Interval], refinement: Refinement) -> Posed:
+        """The same question with better intervals."""
+        raw = raw_problem(self.network, self.question, intervals)
+        whole = factored(self.network, raw, self.products, self.factors, intervals)
+        return replace(
+            self,
+            intervals=intervals,
+            raw=raw,
+            problem=presolve(whole),
+            refinement=refinement,
+        )
+
 
 def pose(
     network: Network,
@@ -134,14 +154,18 @@ def pose(
     Once it `is_late`, the intervals get no better. Without `merging`, all neurons stay."""
     smaller = merged(network) if merging else Merged(network, network)
     network = smaller.network
-    intervals = None
-    if question.domain is not None:
-        size = network.input_size
-        ends = question.domain.bounds(size)
-        ball = question.domain.ball(size)
-        intervals = preactivation_intervals(network, *ends, ball, progress, is_late)
+    if question.domain is None:
+        raw = raw_problem(network, question, None)
+        return Posed(smaller, question, None, raw, presolve(raw))
+    size = network.input_size
+    ends = question.domain.bounds(size)
+    ball = question.domain.ball(size)
+    intervals = preactivation_intervals(network, *ends, ball, progress, is_late)
     raw = raw_problem(network, question, intervals)
-    return Posed(smaller, question, intervals, raw, presolve(raw))
+    products = find_products(network)
+    factors = factor_ranges(network, products, intervals, ball, is_late)
+    problem = presolve(factored(network, raw, products, factors, intervals))
+    return Posed(smaller, question, intervals, raw, problem, products=products, factors=factors)
 
 
 def raw_problem(
