@@ -179,6 +179,42 @@ class Network:
         """The number of inputs."""
         return self.nodes[0].size
 
+    def join_inputs(self, values: Mapping[str, Any]) -> Array:
+        """Values of the inputs of a model that has several, by name, as one flat input of the network.
+
+        What it returns can be a center, a bound of a box, or a scale.
+
+        Args:
+            values: for the name of every input, its entries, or a number that stands for all of them.
+
+        Raises:
+            LipoptError: a name is missing or unknown, or an input has another number of entries.
+
+        Examples:
+            A network that was read from a model with the inputs "state" and "torque":
+
+            >>> import lipopt
+            >>> from lipopt.model.network import Input, Network, Source
+            >>> source = Source({}, inputs={"state": 2, "torque": 1})
+            >>> network = Network((Input((3,)),), source)
+            >>> network.join_inputs({"state": [0.1, 0.0], "torque": 0.5})
+            array([0.1, 0. , 0.5])
+        """
+        sizes = {} if self.source is None else self.source.inputs
+        if not sizes:
+            raise LipoptError("the network was read from a model with one input, which has no name")
+        if values.keys() != sizes.keys():
+            raise LipoptError(
+                f"give a value for each of the inputs {', '.join(sizes)}, and no other"
+            )
+        parts = []
+        for name, size in sizes.items():
+            part = np.asarray(as_array(values[name]), dtype=np.float64)
+            if part.ndim > 0 and part.size != size:
+                raise LipoptError(f"input '{name}' has {size} entries, got {part.size}")
+            parts.append(np.broadcast_to(part.reshape(-1), size))
+        return np.concatenate(parts)
+
     @property
     def output_size(self) -> int:
         """The number of outputs."""
