@@ -23,9 +23,13 @@ from .progress import Progress, progress_as_asked
 from .readers import load
 from .result import Comparison, LowerBound, Result
 
-SAMPLES = 50_000  # random points for `lower_bound`: the paper's number
-QUICK_SAMPLES = 5_000  # random points for the lower bound that stands beside an upper bound
-SAMPLING_WORK = 2e10  # multiplications at most in sampling: large networks get fewer points
+SAMPLES = 50_000  # random points for `lower_bound`: the paper's number,
+SAMPLING_WORK = 2e10  # in so many multiplications at most: large networks get fewer points
+# The same for the lower bound that stands beside an upper bound. The climb from the best of them
+# gains more than further points.
+QUICK_SAMPLES = 5_000
+QUICK_SAMPLING_WORK = 5e7
+FEWEST_SAMPLES = 100  # however large the network is
 LOWER_SHARE = 1 / 3  # of the time limit, for intervals and lower bounds
 
 
@@ -112,7 +116,7 @@ def bound(
         one_box_only("a certificate", domain)
     network = load(network, input_shape=input_shape)
     asked = Asked.check(network, norm, output_norm, scale, output, margin, domain)
-    work = _Work.check(network, time_limit, seed, samples, QUICK_SAMPLES, gap, jobs)
+    work = _Work.check(network, time_limit, seed, samples, is_quick=True, gap=gap, jobs=jobs)
     results = []
     with _at_work(network, progress) as user:
         for k, part in enumerate(asked.parts):
@@ -190,7 +194,7 @@ def compare(
         one_box_only("a certificate", domain)
     network = load(network, input_shape=input_shape)
     asked = Asked.check(network, norm, output_norm, scale, output, margin, domain)
-    work = _Work.check(network, time_limit, seed, samples, QUICK_SAMPLES)
+    work = _Work.check(network, time_limit, seed, samples, is_quick=True)
     found: dict[int, list[Result]] = {k: [] for k in range(len(chosen))}
     refused: dict[str, str] = {}
     with _at_work(network, progress) as user:
@@ -278,7 +282,7 @@ def lower_bound(
     start = time.monotonic()
     network = load(network, input_shape=input_shape)
     asked = Asked.check(network, norm, output_norm, scale, output, margin, domain)
-    work = _Work.check(network, time_limit, seed, samples, SAMPLES)
+    work = _Work.check(network, time_limit, seed, samples, is_quick=False)
     found = []
     with _at_work(network, progress) as user:
         for k, part in enumerate(asked.parts):
@@ -310,13 +314,16 @@ class _Work:
         time_limit: float | None,
         seed: int,
         samples: int | None,
-        usual_samples: int,
+        *,
+        is_quick: bool,
         gap: float | None = None,
         jobs: int = 1,
     ) -> _Work:
         if samples is None:
             cost = 20 * network.neurons + network.weights  # of one point, in multiplications
-            samples = min(usual_samples, max(100, int(SAMPLING_WORK / cost)))
+            affordable = int((QUICK_SAMPLING_WORK if is_quick else SAMPLING_WORK) / cost)
+            most = QUICK_SAMPLES if is_quick else SAMPLES
+            samples = min(most, max(FEWEST_SAMPLES, affordable))
         check_work(time_limit, seed, samples)
         if gap is not None and not (isinstance(gap, Real) and gap >= 0):
             raise LipoptError(f"the gap must be a number >= 0, such as 0.01, got {gap!r}")

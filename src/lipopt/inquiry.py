@@ -15,6 +15,7 @@ from .certificates.write import certify as write_certificate
 from .errors import LipoptError
 from .lower.gradients import sample
 from .lower.pop import pop_lower_bound
+from .lower.walk import walked
 from .methods.auto import MAX_GAP, Auto, better_by_lp
 from .methods.baselines import PathSum
 from .methods.branch import Branch, cells_in_a_second
@@ -99,7 +100,7 @@ class Inquiry:
         posed = pose(asked.network, replace(asked.question, domain=part), show, is_late)
         posed = refine(posed, first)
         was_late = part is not None and first.seconds_left <= 0
-        best = sample(posed, budget, samples)
+        best = walked(posed, sample(posed, budget, samples), budget)
         known = None if best is None else posed.slopes_in_problem(best.slopes)
         lowers = [pop_lower_bound(problem, budget, known) for _, problem in posed.parts]
         labels = {

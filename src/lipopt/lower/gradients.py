@@ -33,7 +33,11 @@ BATCH_ENTRIES = 2**22  # of the largest array when many points are evaluated at 
 MAX_BATCH_WORK = 300_000_000  # multiplications between two looks at the clock
 CLIMBING_WORK = 1_000_000_000  # multiplications that other norms are tried with
 STARTS = 16  # points that the hill climb starts from
-ROUNDS = 30  # steps of the hill climb at most
+ROUNDS = 30  # steps of the hill climb at most, and at least
+FEWEST_ROUNDS = 4
+ROUNDS_WORK = 100_000_000  # multiplications of all steps, unless these are the fewest
+IDLE_ROUNDS = 5  # after so many in which no point gains more than LEAST_GAIN of its value, it ends
+LEAST_GAIN = 1e-4
 PROPOSALS = 12  # points tried around each point in one step:
 UPHILL = np.array([1.0, 0.5, 0.25, 0.125])  # these steps uphill,
 ALONG = np.array([1.0, -1.0, 0.1, -0.1])  # these along the direction that is stretched most,
@@ -168,7 +172,8 @@ def sample(posed: Posed, budget: Budget, samples: int) -> Sample | None:
         x = _points(rng, low, high, domain, min(batch, samples - start))
         best = best.joined(x, goal.at(x))
         budget.progress("sampling gradients", (start + x.shape[1]) / samples)
-    rounds = min(ROUNDS, max(4, samples // (STARTS * PROPOSALS)))
+    affordable = int(ROUNDS_WORK / (STARTS * PROPOSALS * (1 + network.weights)))
+    rounds = min(ROUNDS, max(FEWEST_ROUNDS, affordable))
     inside = None if domain is None else InputSet(low, high, domain.ball(n))
     starts = best.points
     for each in _goals(goal, rounds):
@@ -283,8 +288,9 @@ def _climb(
     values = best.values
     rows = np.arange(points.shape[1])
     middle = np.zeros(len(width)) if domain is None else (domain.lower + domain.upper) / 2
+    idle = 0
     for k in range(rounds):
-        if budget.seconds_left <= 0 or points.shape[1] == 0:
+        if budget.seconds_left <= 0 or points.shape[1] == 0 or idle == IDLE_ROUNDS:
             break
         step = 0.5 * 0.8**k * width[:, None]
         uphill, t = goal.uphill(points, step, rng)
@@ -305,9 +311,11 @@ def _climb(
             tries = domain.moved_into(tries.reshape(len(width), -1)).reshape(tries.shape)
         scores = goal.at(tries.reshape(len(width), -1)).reshape(tries.shape[1:])
         pick = scores.argmax(axis=1)
-        better = scores[rows, pick] > values
+        found = scores[rows, pick]
+        better = found > values
+        idle = 0 if (found > values * (1 + LEAST_GAIN)).any() else idle + 1
         points = np.where(better, tries[:, rows, pick], points)
-        values = np.where(better, scores[rows, pick], values)
+        values = np.where(better, found, values)
         budget.progress("climbing", (k + 1) / rounds)
     order = np.argsort(-values, kind="stable")
     return _Best(points[:, order], values[order])

@@ -45,7 +45,7 @@ from .quadratic_form import QuadraticForm, StackedMultipliers
 
 # Power iterations for the maximum of the quadratic form over the balls of one layer, or over t.
 # They start near it.
-POWER_ITERATIONS = 30
+POWER_ITERATIONS = 10
 # The first relative inflation that is tried for the diagonal of a block that is not definite.
 # Each further one is ten times as large.
 MIN_INFLATION = 1e-10
