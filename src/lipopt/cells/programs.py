@@ -28,6 +28,14 @@ MANY_TANGENTS = 40  # where the question is whether there is a point at all
 HALVINGS = 40  # of the way from one point to another, at most
 LEAST_DISTANCE = 1e-9  # from the boundary, relative to the box: what is closer is not inside
 
+# How many times as long a linear program takes in a round ball, by tangents or more variables.
+ROUND_WORK = {Norm.L2: 30, Norm.L1: 5}
+
+
+def round_work(ball: RoundBall | None) -> int:
+    """How many times as long a linear program takes in this ball as in a box."""
+    return 1 if ball is None else ROUND_WORK[ball.norm]
+
 
 class Programs:
     """The polytope of a cell, as far as a walk has come."""

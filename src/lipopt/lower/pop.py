@@ -26,7 +26,7 @@ from ..problem.task import Budget
 
 BATCH_ENTRIES = 2**22  # of the largest array when many choices of slopes are evaluated at once
 ENUMERATED = 14  # neurons of unknown slope up to which all vertices are tried
-RESTARTS = 64  # random starts of alternating maximization
+RESTARTS = 24  # random starts of alternating maximization
 SWEEPS = 100  # rounds of alternating maximization at most
 IMPROVEMENT = 1e-12  # relative gain of a round below which it ends
 # The shares of slopes that are changed when the best choice is shaken: few of them lead back to it,

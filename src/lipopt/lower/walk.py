@@ -6,6 +6,7 @@ In a ball, a few linear programs find slopes that no number of random points doe
 
 from __future__ import annotations
 
+from ..cells.programs import round_work
 from ..cells.reduced import reduce, seconds_to_reduce
 from ..cells.regions import RegionWalk
 from ..errors import LipoptError
@@ -17,7 +18,7 @@ from ..problem.task import Budget, Sample
 from .gradients import JacobianNorm
 
 MOST_PROGRAMS = 50
-WORK = 6e5  # neurons (inputs + neurons), for all programs: some hundredths of a second
+WORK = 4e5  # neurons (inputs + neurons), for all programs: some hundredths of a second
 LONGEST_START = 0.1  # seconds to write the network in its open neurons
 
 
@@ -49,4 +50,5 @@ def _affordable_programs(posed: Posed) -> int:
             return 0
     if seconds_to_reduce(posed) > LONGEST_START:
         return 0
-    return min(MOST_PROGRAMS, int(WORK / (neurons * (posed.problem.inputs + neurons))))
+    work = neurons * (posed.problem.inputs + neurons) * round_work(posed.ball)
+    return min(MOST_PROGRAMS, int(WORK / work))

@@ -9,11 +9,11 @@ import numpy as np
 
 from ...cells.cell import Cell, Points, whole_domain
 from ...cells.points import most_points
+from ...cells.programs import round_work
 from ...cells.reduced import Reduced, reduce
 from ...cells.regions import RegionWalk
 from ...errors import LipoptError
 from ...lower.gradients import JacobianNorm
-from ...model.norms import Norm
 from ...model.round_ball import InputSet
 from ...problem.proofs import Tree
 from ...problem.question import Posed
@@ -28,9 +28,7 @@ from .workers import workers
 GAP = 0.01  # relative, unless another one is asked for
 # What may be done without being asked for: about a second.
 QUICK_CELLS = 200
-QUICK_WORK = 15_000_000  # neurons^2 (inputs + neurons), for every cell;
-# so many times as much in a round ball, where linear programs need tangents or more variables.
-ROUND_WORK = {Norm.L2: 30, Norm.L1: 5}
+QUICK_WORK = 15_000_000  # neurons^2 (inputs + neurons), for every cell; more in a round ball
 
 
 @register("branch")
@@ -124,8 +122,6 @@ def cells_in_a_second(posed: Posed) -> int:
         if are_boxes_enough(posed.network, domain):
             return QUICK_CELLS
     neurons = posed.problem.neurons
-    work = max(1, neurons) ** 2 * (posed.problem.inputs + neurons)
-    if posed.ball is not None:
-        work *= ROUND_WORK[posed.ball.norm]
+    work = max(1, neurons) ** 2 * (posed.problem.inputs + neurons) * round_work(posed.ball)
     cells = min(QUICK_CELLS, QUICK_WORK // work)
     return cells if cells >= neurons else 0
