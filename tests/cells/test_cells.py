@@ -134,6 +134,18 @@ def test_networks_too_large_for_cells_are_refused(monkeypatch: pytest.MonkeyPatc
     assert refine(posed, Budget()).refinement is None
 
 
+def test_a_solver_that_gives_up_does_no_harm(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Linear programs that go in circles are ended: what is found without them holds."""
+    rng = np.random.default_rng(0)
+    weights = [rng.normal(size=shape) for shape in ((8, 3), (8, 8), (1, 8))]
+    ball = lipopt.Ball(np.zeros(3), 1.0)
+    exact = lipopt.bound(weights, domain=ball, method="branch", gap=0.0)
+    monkeypatch.setattr("lipopt.solvers.polytope.MOST_STEPS", 0)
+    rough = lipopt.bound(weights, domain=ball, method="branch", gap=0.0)
+    assert rough.lower <= exact.upper * (1 + ROUNDING)
+    assert exact.lower <= rough.upper * (1 + ROUNDING)
+
+
 def test_numbers_that_overflow_give_no_bound() -> None:
     weights = [np.full((2, 2), 1e200), np.full((2, 2), 1e200), np.full((1, 2), 1e200)]
     ball = lipopt.Ball(np.zeros(2), 1.0)

@@ -11,7 +11,7 @@ import scipy.sparse as sp
 import torch
 from hypothesis import given, settings
 from lipcheck_files import verdict
-from networks import ARCHITECTURES, GLOBAL_KINDS, make_network
+from networks import ARCHITECTURES, GLOBAL_KINDS, make_network, side_by_side
 from strategies import Question, questions
 
 import lipcheck.certificate
@@ -419,6 +419,23 @@ def test_trees_verify(question: Question) -> None:
     )
 
 
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("kind", ["relu", "tanh", "elu", "hard_swish"])
+def test_neurons_that_the_output_does_not_read_do_not_count(kind: str, seed: int) -> None:
+    """Of two networks beside each other, an output of one: as if the other were not there."""
+    one = make_network("dense", kind, seed)
+    both = side_by_side(one, make_network("dense", kind, seed + 1))
+    center = 0.1 * np.arange(both.input_size)
+    method = Branch(cells=40)
+    alone = bound(one, domain=Ball(center[::2], 0.5), method=method, samples=100)
+    beside = bound(both, domain=Ball(center, 0.5), method=method, samples=100, certify=True)
+    assert beside.details["neurons"] == alone.details["neurons"]
+    assert beside.lower <= alone.upper * (1 + 1e-9)
+    assert alone.lower <= beside.upper * (1 + 1e-9)
+    assert beside.certificate is not None
+    verify(both, beside.certificate)
+
+
 @pytest.mark.parametrize("seed", range(10))
 def test_slopes_are_rounded_relative_to_those_of_linear_neurons(seed: int) -> None:
     """relu(x) has a line of slope .0005 at most above it; next to relu(z), which is linear in one of
@@ -438,7 +455,7 @@ def test_slopes_are_rounded_relative_to_those_of_linear_neurons(seed: int) -> No
     root = Branching((), np.empty(0, int))
     root.divide(split, [Branching(part.cuts, part.fixed) for part in parts])
     tasks = [Task(raw, problem) for raw, problem in posed.parts]
-    tree = Tree(reduced.nodes, reduced.places, root)
+    tree = Tree(reduced.nodes, reduced.places, reduced.left_out, root)
     found = UpperBound(max(part.bound for part in parts), proof=tree)
     verify(network, certify(posed, tasks, [found]))
 

@@ -2,12 +2,14 @@
 
 random_network, gaussian_weights   weight matrices, of which problem_of makes a derivative problem
 make_network                       networks of every architecture and activation
+side_by_side                       two of them in one
 random_problem, tiny_problem       derivative problems with all kinds of slope ranges
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any, Literal
 
@@ -16,7 +18,7 @@ import scipy.sparse as sp
 from numpy.random import Generator
 
 from lipopt.model.activations import KINDS, check, value
-from lipopt.model.network import Network
+from lipopt.model.network import Activation, Affine, Input, Network, Node
 from lipopt.model.norms import Norm
 from lipopt.numerics.arrays import Array, Matrix
 from lipopt.problem.derivative import Blocks, DerivativeProblem, Layer
@@ -278,3 +280,25 @@ def slopes_at(problem: DerivativeProblem, x: Array) -> tuple[Array, list[Array]]
         for v, part in zip(problem.layers, parts[1:], strict=True)
     ]
     return (2 * parts[0] - 1)[:, None], [s[:, None] for s in slopes]
+
+
+def side_by_side(one: Network, other: Network) -> Network:
+    """Two networks with the same graph as one network, their entries in turn.
+
+    Each has its own inputs and outputs: those of `one` are at the even places."""
+    nodes: list[Node] = []
+    for left, right in zip(one.nodes, other.nodes, strict=True):
+        if isinstance(left, Input):
+            nodes.append(Input((2 * left.size,)))
+        elif isinstance(left, Activation):
+            assert all(np.ndim(value) == 0 for value in left.parameters.values())
+            nodes.append(replace(left, size=2 * left.size))
+        else:
+            assert isinstance(right, Affine)
+            matrices = []
+            for even, odd in zip(left.matrices, right.matrices, strict=True):
+                both = sp.kron(even, [[1, 0], [0, 0]]) + sp.kron(odd, [[0, 0], [0, 1]])
+                matrices.append(sp.csr_array(both))
+            bias = np.stack([left.bias, right.bias], axis=1).reshape(-1)
+            nodes.append(replace(left, matrices=tuple(matrices), bias=bias))
+    return Network(tuple(nodes))

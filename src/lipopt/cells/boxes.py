@@ -49,8 +49,12 @@ class Boxes:
         network = reduced.network
         scale = np.ones(network.input_size) if reduced.scale is None else reduced.scale
         known = {}
+        for i, node in enumerate(network.nodes):
+            if isinstance(node, Activation):
+                known[i] = (np.full(node.size, -np.inf), np.full(node.size, np.inf))
         for group in reduced.groups:
-            known[int(reduced.nodes[group.start])] = (ends[0][group], ends[1][group])
+            for own, all_ends in zip(known[int(reduced.nodes[group.start])], ends, strict=True):
+                own[reduced.places[group]] = all_ends[group]
         found = Boxes(network, dense(reduced.rows), scale, lower, upper, known)
         found._enclose()
         return found

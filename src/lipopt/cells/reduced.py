@@ -1,7 +1,8 @@
 """A network over a domain, in the neurons whose slope is not known there.
 
 Variables are the inputs x and the outputs p of these neurons, which are numbered in the order of
-the network. Neurons with a known slope are linear and are substituted. What remains are *forms*,
+the network. Neurons with a known slope are linear and are substituted, and those that the objective
+does not depend on are left out. What remains are *forms*,
 
     y_a = form_a . (x, p, 1)        the input of neuron a
 
@@ -42,6 +43,7 @@ class Reduced:
     inputs: int
     nodes: Array  # of every neuron, the activation node that it belongs to
     places: Array  # and its place in that node
+    left_out: Array  # (2, neurons): nodes and places of those that the objective does not depend on
     groups: tuple[slice, ...]  # the neurons of each activation node
     forms: Forms  # of the inputs of all neurons
     rows: sp.csr_array  # the functions of the outputs whose constant is asked for
@@ -210,7 +212,9 @@ def reduce(posed: Posed) -> Reduced:
     intervals = posed.intervals
     inputs = network.input_size
     ranges = slope_ranges(network, intervals)
-    variables = _number_variables(network, ranges)
+    is_open = _open_neurons(network, ranges)
+    read = _read_entries(network, posed.question.rows, ranges)
+    variables = _number_variables(inputs, is_open, read)
     width = inputs + sum(len(places) for places, _ in variables.values()) + 1
     if width * max(node.size for node in network.nodes) > MAX_ENTRIES:
         raise LipoptError(
@@ -236,25 +240,53 @@ def reduce(posed: Posed) -> Reduced:
         sizes[columns, 0] = _largest(intervals, i, node.size)[places]
         sizes[columns, 1] = up(steepest * slopes, width + 3)[places]
         own = _linear_forms(node, before, ranges[i][0], intervals)
-        own.rows[places] = 0.0
+        own.rows[is_open[i]] = 0.0  # also where nothing reads them
         own.rows[places, columns] = 1.0
-        own.errors[places] = 0.0
+        own.errors[is_open[i]] = 0.0
         forms.append(own)
     largest = [float(np.abs(ends).max(initial=1.0)) for ends in ranges.values()]
-    return _assemble(posed, variables, forms, sizes, max(largest, default=1.0))
+    left_out = {i: np.flatnonzero(is_open[i] & ~read[i]) for i in is_open}
+    return _assemble(posed, variables, left_out, forms, sizes, max(largest, default=1.0))
 
 
-def _number_variables(
-    network: Network, ranges: Mapping[int, Interval]
-) -> dict[int, tuple[Array, Array]]:
-    """For every activation node, the places of its variables and their columns."""
+def _open_neurons(network: Network, ranges: Mapping[int, Interval]) -> dict[int, Array]:
+    """For every activation node, which of its neurons are not linear."""
     found = {}
-    first = network.input_size
     for i, (low, high) in ranges.items():
         node = network.nodes[i]
         assert isinstance(node, Activation)
         is_linear = (low == high) & activations.KINDS[node.kind].piecewise_linear
-        places = np.flatnonzero(~is_linear)
+        found[i] = ~is_linear
+    return found
+
+
+def _read_entries(
+    network: Network, rows: sp.csr_array, ranges: Mapping[int, Interval]
+) -> list[Array]:
+    """Which entries of every node these rows of the outputs depend on; not through constant neurons."""
+    read = [np.zeros(node.size, bool) for node in network.nodes]
+    read[-1][rows.indices] = True
+    for i in range(len(network.nodes) - 1, 0, -1):
+        node = network.nodes[i]
+        if isinstance(node, Activation):
+            low, high = ranges[i]
+            read[node.source] |= read[i] & ((low != 0) | (high != 0))
+            continue
+        assert isinstance(node, Affine)
+        for source, matrix in zip(node.sources, node.matrices, strict=True):
+            chosen = sp.csr_array(matrix[np.flatnonzero(read[i]), :])
+            read[source][chosen.indices[chosen.data != 0]] = True
+    return read
+
+
+def _number_variables(
+    inputs: int, is_open: Mapping[int, Array], read: Sequence[Array]
+) -> dict[int, tuple[Array, Array]]:
+    """For every activation node, the places of its variables and their columns."""
+    found = {}
+    first = inputs
+    for i, own in is_open.items():
+        places = np.flatnonzero(own & read[i])
         found[i] = (places, first + np.arange(len(places)))
         first += len(places)
     return found
@@ -263,6 +295,7 @@ def _number_variables(
 def _assemble(
     posed: Posed,
     variables: Mapping[int, tuple[Array, Array]],
+    left_out: Mapping[int, Array],
     forms: Sequence[Forms],
     sizes: Array,
     steepest: float,
@@ -290,6 +323,7 @@ def _assemble(
         inputs=network.input_size,
         nodes=np.concatenate([np.empty(0, int), *nodes]),
         places=np.concatenate([np.empty(0, int), *(places for places, _ in variables.values())]),
+        left_out=_pairs(left_out),
         groups=tuple(groups),
         forms=Forms(
             np.concatenate([none, *(part.rows for part in chosen)]),
@@ -303,6 +337,14 @@ def _assemble(
         output_norm=posed.question.output_norm,
         scale=posed.question.scale,
     )
+
+
+def _pairs(places: Mapping[int, Array]) -> Array:
+    """Nodes and places of neurons, (2, neurons)."""
+    pairs = [np.empty((2, 0), int)]
+    for i, own in places.items():
+        pairs.append(np.array([np.full(len(own), i), own]))
+    return np.concatenate(pairs, axis=1)
 
 
 def _largest(intervals: list[Interval] | None, i: int, size: int) -> Array:

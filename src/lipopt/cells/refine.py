@@ -46,7 +46,9 @@ def refine(posed: Posed, budget: Budget) -> Posed:
     if found.cell is None or not found.cuts:
         return posed
     intervals = _with(posed.intervals, reduced, found.cell)
-    proof = Tree(reduced.nodes, reduced.places, Branching(found.cuts, found.fixed))
+    proof = Tree(
+        reduced.nodes, reduced.places, reduced.left_out, Branching(found.cuts, found.fixed)
+    )
     return posed.refined(intervals, Refinement(posed.intervals, proof))
 
 

@@ -21,19 +21,19 @@ class _Pending:
     """A cell that is yet to be written."""
 
     branching: Branching
-    variables: Array  # the neurons that are variables in its parent
+    variables: Array  # the numbers of neurons that are variables in its parent
 
 
 def first_lines(network: Network, tree: Tree) -> list[str]:
     """The whole domain, where it is only said which neurons are linear; the same cell follows, in
     the variables that are left."""
-    return ["cuts 0", *_Writer(network, tree).linear_everywhere(), "cell same"]
+    return ["cuts 0", *_Writer.of(network, tree).linear_everywhere(), "cell same"]
 
 
 def refinement_lines(network: Network, refinement: Tree) -> list[str]:
     """The whole domain with refined intervals, without how it ends."""
-    variables = np.arange(len(refinement.nodes))
-    return _Writer(network, refinement).lines_before_end(_Pending(refinement.root, variables))
+    writer = _Writer.of(network, refinement)
+    return writer.lines_before_end(_Pending(refinement.root, writer.everyone))
 
 
 # The parts that a relaxation of a cell becomes, and what they prove.
@@ -44,10 +44,10 @@ def tree_lines(
     network: Network, tree: Tree, write_relaxed: WriteRelaxed
 ) -> tuple[float, list[str]]:
     """What the relaxations of a tree's cells prove at most, and the lines of all cells."""
-    writer = _Writer(network, tree)
+    writer = _Writer.of(network, tree)
     lines: list[str] = []
     proved = 0.0
-    pending = [_Pending(tree.root, np.arange(len(tree.nodes)))]
+    pending = [_Pending(tree.root, writer.everyone)]
     while pending:
         cell = pending.pop()
         lines += writer.lines_before_end(cell)
@@ -57,7 +57,7 @@ def tree_lines(
             value, parts = write_relaxed(network, cell.branching.relaxed)
             lines += ["cell leaf", *parts]
             proved = max(proved, value)
-        variables = np.setdiff1d(cell.variables, cell.branching.fixed)
+        variables = writer.left(cell)
         for child in reversed(cell.branching.children):
             pending.append(_Pending(child, variables))
     return proved, lines
@@ -65,17 +65,37 @@ def tree_lines(
 
 @dataclass(frozen=True, eq=False)
 class _Writer:
-    """The network and the numbering of its neurons."""
+    """The network, and the numbers of all neurons that are variables of the whole domain.
+
+    A tree has other numbers, since the neurons that its objective does not depend on have none."""
 
     network: Network
-    tree: Tree
+    nodes: Array  # of every variable, the activation node that it belongs to
+    places: Array  # and its place in that node
+    numbers: Array  # of the neurons of the tree, among these
+
+    @staticmethod
+    def of(network: Network, tree: Tree) -> _Writer:
+        nodes = np.append(tree.nodes, tree.left_out[0])
+        places = np.append(tree.places, tree.left_out[1])
+        order = np.lexsort((places, nodes))
+        return _Writer(network, nodes[order], places[order], np.argsort(order)[: len(tree.nodes)])
+
+    @property
+    def everyone(self) -> Array:
+        """The numbers of all variables."""
+        return np.arange(len(self.nodes))
+
+    def left(self, cell: _Pending) -> Array:
+        """The variables of a cell, without those that are linear in it."""
+        return np.setdiff1d(cell.variables, self.numbers[cell.branching.fixed])
 
     def linear_everywhere(self) -> list[str]:
-        """For every activation node, the neurons that are not neurons of the tree."""
+        """For every activation node, the neurons that are no variables."""
         lines = []
         for i in activation_nodes(self.network):
             everyone = np.arange(self.network.nodes[i].size)
-            rest = np.setdiff1d(everyone, self.tree.places[self.tree.nodes == i])
+            rest = np.setdiff1d(everyone, self.places[self.nodes == i])
             lines.append(_indices("fixed", rest))
         return lines
 
@@ -84,22 +104,27 @@ class _Writer:
         branching = cell.branching
         lines = [f"cuts {len(branching.cuts)}"]
         for cuts in branching.cuts:
-            own = replace(cuts, slopes=cuts.slopes[:, cell.variables])
-            lines += cut_lines(own, self.tree.nodes, self.tree.places, HINT_BITS)
-        return [*lines, *self._by_node("fixed", branching.fixed)]
+            slopes = np.zeros((len(cuts.slopes), len(self.nodes)))
+            slopes[:, self.numbers] = cuts.slopes
+            neurons = self.numbers[cuts.neurons]
+            own = replace(cuts, neurons=neurons, slopes=slopes[:, cell.variables])
+            lines += cut_lines(own, self.nodes, self.places, HINT_BITS)
+        return [*lines, *self._by_node("fixed", self.numbers[branching.fixed])]
 
     def end_lines(self, cell: _Pending) -> list[str]:
         """How a cell ends: empty, divided, looked at again, or bounded by a rule that needs no more."""
         branching = cell.branching
         if branching.is_empty:
             return ["cell empty"]
-        if branching.split is not None:
-            return split_lines(branching.split, self.tree.nodes, self.tree.places)
+        split = branching.split
+        if isinstance(split, NeuronSplit):
+            split = replace(split, neuron=int(self.numbers[split.neuron]))
+        if split is not None:
+            return split_lines(split, self.nodes, self.places)
         if branching.children:
             return ["cell same"]
-        variables = np.setdiff1d(cell.variables, branching.fixed)
         lines = ["cell leaf", "parts 1", "rows *", "inputs *"]
-        for neurons in self._by_node("neurons", variables):
+        for neurons in self._by_node("neurons", self.left(cell)):
             lines += [neurons, "form plain"]
         return [*lines, "splits 0", *_rule_lines(branching)]
 
@@ -107,8 +132,8 @@ class _Writer:
         """For every activation node, those of its neurons."""
         lines = []
         for i in activation_nodes(self.network):
-            own = neurons[self.tree.nodes[neurons] == i]
-            lines.append(_indices(keyword, self.tree.places[own]))
+            own = neurons[self.nodes[neurons] == i]
+            lines.append(_indices(keyword, self.places[own]))
         return lines
 
 

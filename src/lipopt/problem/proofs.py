@@ -227,8 +227,11 @@ class Tree:
     """A division of the domain into cells. Neurons are numbered in the order of nodes and places."""
 
     nodes: Array  # of every neuron, the activation node that it belongs to
-    places: Array  # and its place in that node; all others are linear over the whole domain
-    root: Branching
+    places: Array  # and its place in that node
+    left_out: (
+        Array  # (2, neurons): nodes and places of neurons that the objective does not depend on
+    )
+    root: Branching  # all neurons but these are linear over the whole domain
 
 
 @dataclass(frozen=True, eq=False)

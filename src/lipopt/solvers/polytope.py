@@ -12,6 +12,10 @@ import numpy as np
 
 from ..numerics.arrays import Array
 
+# Steps of the simplex method, for every row and variable: it needs fewer than one, as a rule, but
+# may go in circles where coefficients are of very different sizes.
+MOST_STEPS = 2
+
 
 @dataclass(frozen=True, eq=False)
 class Minimum:
@@ -94,13 +98,13 @@ class Polytope:
     def has_points(self) -> bool:
         """Whether the solver finds a point, or does not say that there is none."""
         self._set_cost(np.zeros(0))
-        self._highs.run()
+        self._run()
         return bool(self._highs.getModelStatus() != self._infeasible)
 
     def minimize(self, cost: Array) -> Minimum | None:
         """The minimum of cost . v, where costs that are missing are zero; None if none was found."""
         self._set_cost(cost)
-        self._highs.run()
+        self._run()
         if self._highs.getModelStatus() != self._optimal:
             return None
         solution = self._highs.getSolution()
@@ -119,6 +123,12 @@ class Polytope:
         if not (is_complete and np.isfinite(multipliers).all()):
             return None
         return np.asarray(multipliers)
+
+    def _run(self) -> None:
+        """Let the solver work, from the basis of its last answer on."""
+        steps = MOST_STEPS * (self.rows + self._highs.getNumCol())
+        self._highs.setOptionValue("simplex_iteration_limit", steps)
+        self._highs.run()
 
     def _set_cost(self, cost: Array) -> None:
         """Costs of the first variables; the others cost nothing."""

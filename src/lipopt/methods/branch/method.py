@@ -70,7 +70,7 @@ class Branch:
             search.run(work)
         proof = None
         if search.tree is not None:
-            proof = Tree(reduced.nodes, reduced.places, search.tree)
+            proof = Tree(reduced.nodes, reduced.places, reduced.left_out, search.tree)
         return UpperBound(
             search.upper,
             search.status,
