@@ -1,6 +1,7 @@
 """certify(): classes of many points, in Python and on the command line."""
 
 import json
+import re
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -281,6 +282,14 @@ def test_command_line(call, verdicts) -> None:
     assert code == 0
     assert "2 of 3 points have one" in out
     assert Path("r.png").stat().st_size > 1000
+
+
+def test_verdicts_without_a_file_are_shown(call, verdicts) -> None:
+    code, out, _ = call("--radius", "0.5", "--cells", "100", "-j", "1")
+    assert code == 0
+    for verdict in verdicts:
+        if verdict.radius == 0.5 and verdict.question == "class":
+            assert re.search(rf"{verdict.point}\s+\d\s+class\s+0\.5\s+{verdict.status}", out)
 
 
 def test_command_line_certificates(call, run) -> None:

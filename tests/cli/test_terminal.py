@@ -166,3 +166,16 @@ def test_rows_go_to_standard_output(run, model: str, tmp_path: Path) -> None:
     code, _, err = run(*command, "-o", "-", "--resume")
     assert code == 2
     assert "not with -" in err
+
+
+def test_a_few_rows_without_a_file_are_shown(run, model: str, tmp_path: Path) -> None:
+    np.save(tmp_path / "x.npy", np.random.default_rng(0).normal(size=(2, 10)))
+    command = ["local", model, "--data", str(tmp_path / "x.npy"), "--radius", "0.1", "-j", "1"]
+    code, out, _ = run(*command)
+    assert code == 0
+    for point in range(2):
+        for k in range(3):
+            assert re.search(rf"{point}\s+output {k}\s+0\.1\s", out)
+    code, _, err = run(*command, "--resume")
+    assert code == 2
+    assert "-o" in err

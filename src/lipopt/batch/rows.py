@@ -75,6 +75,18 @@ class Row:
     certificate: str | None = None
     error: str | None = None
 
+    def as_text(self) -> dict[str, str]:
+        """What a table for people shows of it; rounded to the safe side."""
+        return {
+            "point": str(self.point),
+            "question": self.question,
+            "radius": f"{self.radius:g}",
+            "lower": "" if self.lower is None else written_down(self.lower),
+            "upper": "" if self.upper is None else written_up(self.upper),
+            "certified": {None: "", True: "yes", False: "no"}[self.certified],
+            "status": self.error or self.status or "",
+        }
+
 
 class Rows(list[Row]):
     """What `local_bounds` returns: a list of rows, which notebooks show as a table.
@@ -101,24 +113,11 @@ class Rows(list[Row]):
         return f"<{_counted(len(self), 'row')} about {_counted(points, 'point')}>"
 
     def _repr_html_(self) -> str:
-        return notebook.html_table([_as_text(row) for row in self])
+        return notebook.html_table([row.as_text() for row in self])
 
 
 def _counted(number: int, what: str) -> str:
     return f"{number} {what}" if number == 1 else f"{number} {what}s"
-
-
-def _as_text(row: Row) -> dict[str, str]:
-    """What a table for people shows of a row; rounded to the safe side."""
-    return {
-        "point": str(row.point),
-        "question": row.question,
-        "radius": f"{row.radius:g}",
-        "lower": "" if row.lower is None else written_down(row.lower),
-        "upper": "" if row.upper is None else written_up(row.upper),
-        "certified": {None: "", True: "yes", False: "no"}[row.certified],
-        "status": row.error or row.status or "",
-    }
 
 
 class Point(NamedTuple):

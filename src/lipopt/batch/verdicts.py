@@ -28,7 +28,7 @@ from ..model.norms import Norm, find_norm
 from ..numerics.arrays import Array
 from ..numerics.blas import quiet
 from ..numerics.devices import import_torch
-from ..numerics.rounding import written_down
+from ..numerics.rounding import written_down, written_up
 from .radius import broken_radii, largest_radius, search_radii
 from .rows import Point, Scale, read_radii, read_scale
 
@@ -88,6 +88,20 @@ class Verdict:
     certificate: str | None = None
     error: str | None = None
 
+    def as_text(self) -> dict[str, str]:
+        """What a table for people shows of it; rounded to the safe side."""
+        was_asked = self.question != CERTIFIED_RADIUS
+        return {
+            "point": str(self.point),
+            "label": str(self.label),
+            "question": self.question,
+            "radius": f"{self.radius:g}" if was_asked else written_down(self.radius),
+            "status": self.error or self.status or "",
+            "proof": self.proof or "",
+            "margin": "" if self.margin is None else written_down(self.margin),
+            "broken at": "" if self.broken_radius is None else written_up(self.broken_radius),
+        }
+
 
 class Verdicts(list[Verdict]):
     """What `certify` returns: a list of verdicts, which notebooks show as a table.
@@ -115,19 +129,7 @@ class Verdicts(list[Verdict]):
         return f"<{', '.join(counts)}>"
 
     def _repr_html_(self) -> str:
-        return notebook.html_table([_as_text(verdict) for verdict in self])
-
-
-def _as_text(verdict: Verdict) -> dict[str, str]:
-    """What a table for people shows of a verdict; rounded to the safe side."""
-    return {
-        "point": str(verdict.point),
-        "question": verdict.question,
-        "radius": written_down(verdict.radius),
-        "status": verdict.error or verdict.status or "",
-        "proof": verdict.proof or "",
-        "margin": "" if verdict.margin is None else written_down(verdict.margin),
-    }
+        return notebook.html_table([verdict.as_text() for verdict in self])
 
 
 @dataclass(frozen=True)

@@ -8,10 +8,8 @@ from typing import Annotated, Any
 
 import typer
 
-from ..progress import rows_progress
-from .many import Data, Output, Where, ended_like_ctrl_c, print_rows
+from .many import Data, Output, Where, show, solve
 from .options import (
-    STANDARD_OUTPUT,
     ClipOption,
     NormName,
     Reading,
@@ -87,9 +85,11 @@ def certify(
 ) -> None:
     """Say of many points whether their class stays in balls around them: certified, broken (with
     the input that breaks it) or open."""
-    from ..batch.engines import engine
     from ..batch.run import Run
+    from ..batch.verdict_summary import summarize_verdicts
     from ..batch.verdicts import Certify
+    from ..show.histograms import draw_verdicts
+    from ..show.tables import show_verdicts
 
     output.check(reading.model)
     network = reading.network
@@ -99,31 +99,6 @@ def certify(
     run = Run.about(
         network, points, ask, labels=data.read_labels(), only=only, resume=output.resume
     )
-    with (
-        ended_like_ctrl_c(),
-        engine(where.number_of_jobs(proving.device), where.cluster) as chosen,
-        rows_progress(output.quiet) as progress,
-    ):
-        if output.results == STANDARD_OUTPUT:
-            print_rows(run.solve(chosen, progress=progress))
-            return
-        run.write(output.results, chosen, output.resume, progress)
-    _show(output)
-
-
-def _show(output: Output) -> None:
-    """Show what is in the results file; exit code 1 if some rows have no answer."""
-    from ..batch.results_file import read_rows
-    from ..batch.verdict_summary import summarize_verdicts
-    from ..show import tables
-    from ..show.histograms import draw_verdicts
-
-    summary = summarize_verdicts(read_rows(output.results))
-    if output.plot is not None:
-        draw_verdicts(summary, output.plot)
-    if output.as_json:
-        print(summary.to_json())
-    elif not output.quiet:
-        tables.show_verdicts(tables.console(), summary)
-    if summary.failed:
-        raise typer.Exit(1)
+    rows = solve(run, where, proving.device, output)
+    if rows is not None:
+        show(output, rows, summarize_verdicts, draw_verdicts, show_verdicts)

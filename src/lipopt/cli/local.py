@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ..progress import rows_progress
-from .many import Data, Output, RadiusOption, Where, ended_like_ctrl_c, print_rows
+from .many import Data, Output, RadiusOption, Where, show, solve
 from .options import (
-    STANDARD_OUTPUT,
     BallNormOption,
     ClipOption,
     MethodOption,
@@ -118,8 +117,10 @@ def local(
     reading: Reading, data: Data, asked: Asked, solving: Solving, where: Where, output: Output
 ) -> None:
     """Bound local constants at many points, on this machine or a cluster."""
-    from ..batch.engines import engine
     from ..batch.run import Run
+    from ..batch.summary import summarize
+    from ..show.histograms import draw
+    from ..show.tables import show_summary
 
     output.check(reading.model)
     network = reading.network
@@ -129,37 +130,13 @@ def local(
     run = Run.about(
         network, points, ask, labels=data.read_labels(), only=only, resume=output.resume
     )
-    with (
-        ended_like_ctrl_c(),
-        engine(where.number_of_jobs(solving.device), where.cluster) as chosen,
-        rows_progress(output.quiet) as progress,
-    ):
-        if output.results == STANDARD_OUTPUT:
-            print_rows(run.solve(chosen, progress=progress))
-            return
-        run.write(output.results, chosen, output.resume, progress)
-    _show(output, network.output_size)
+    rows = solve(run, where, solving.device, output)
+    if rows is not None:
+        about = partial(summarize, outputs=network.output_size)
+        show(output, rows, about, draw, show_summary)
 
 
 def _ask(asked: Asked, solving: Solving) -> Ask:
     from ..batch.rows import Ask
 
     return Ask.of(**asked.options(), **solving.options())
-
-
-def _show(output: Output, outputs: int) -> None:
-    """Show what is in the results file; exit code 1 if some rows have no answer."""
-    from ..batch.results_file import read_rows
-    from ..batch.summary import summarize
-    from ..show import tables
-    from ..show.histograms import draw
-
-    summary = summarize(read_rows(output.results), outputs)
-    if output.plot is not None:
-        draw(summary, output.plot)
-    if output.as_json:
-        print(summary.to_json())
-    elif not output.quiet:
-        tables.show_summary(tables.console(), summary)
-    if summary.failed:
-        raise typer.Exit(1)

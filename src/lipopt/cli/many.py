@@ -1,23 +1,29 @@
-"""The options of commands about many points."""
+"""Commands about many points: the options that they share, and how their rows are solved and shown."""
 
 from __future__ import annotations
 
 import signal
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
 import typer
 
 from ..errors import LipoptError
+from ..progress import rows_progress
 from .options import STANDARD_OUTPUT, JsonOption, check_writable, pair
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
     from ..batch.results_file import AnyRow
+    from ..batch.run import Run
     from ..numerics.arrays import Array
+
+MOST_ROWS = 40  # that are shown one by one
 
 RadiusOption: TypeAlias = Annotated[
     str, typer.Option("--radius", metavar="R[,R...]", help="radii of the balls")
@@ -94,11 +100,14 @@ class Output:
     """The options that say where the rows go, and what is shown."""
 
     results: Annotated[
-        Path,
+        Path | None,
         typer.Option(
-            "--results", "-o", help="file for the rows, JSON Lines; - for standard output"
+            "--results",
+            "-o",
+            help="file for the rows, JSON Lines; - for standard output",
+            show_default="no file",
         ),
-    ]
+    ] = None
     resume: Annotated[
         bool, typer.Option("--resume", help="go on with the file of a run that ended early")
     ] = False
@@ -110,17 +119,64 @@ class Output:
         """Refuse a picture that could not be drawn in the end, or what goes with a file alone."""
         from ..show.histograms import check_picture
 
+        if self.results is None and self.resume:
+            raise LipoptError("--resume goes on with a file of rows: name it with -o")
         if self.results == STANDARD_OUTPUT and (self.resume or self.plot or self.as_json):
             raise LipoptError("--resume, --plot and --json go with a file for the rows, not with -")
         if self.plot is None:
             return
         check_picture(self.plot)
         check_writable(self.plot, model)
-        if self.plot.resolve() == self.results.resolve():
+        if self.results is not None and self.plot.resolve() == self.results.resolve():
             raise LipoptError(f"{self.plot} cannot be both the picture and the file for the rows")
 
 
-def print_rows(chunks: Iterable[Sequence[AnyRow]]) -> None:
+def solve(run: Run, where: Where, device: str | None, output: Output) -> Iterable[AnyRow] | None:
+    """The rows of a run, from its file if it has one; None if they were printed as they came."""
+    from ..batch.engines import engine
+    from ..batch.results_file import read_rows
+
+    with (
+        _ended_like_ctrl_c(output),
+        engine(where.number_of_jobs(device), where.cluster) as chosen,
+        rows_progress(output.quiet) as progress,
+    ):
+        if output.results is None:
+            return run.rows(chosen, None, resume=False, progress=progress)
+        if output.results == STANDARD_OUTPUT:
+            _print_rows(run.solve(chosen, progress=progress))
+            return None
+        run.write(output.results, chosen, output.resume, progress)
+    return read_rows(output.results)
+
+
+def show(
+    output: Output,
+    rows: Iterable[AnyRow],
+    summarize: Callable[[Iterable[Any]], Any],
+    draw: Callable[[Any, Path], None],
+    show_summary: Callable[[Console, Any], None],
+) -> None:
+    """Show what a run found; exit code 1 if some rows have no answer.
+
+    A few rows that are in no file are shown one by one."""
+    from ..show import tables
+
+    summary = summarize(rows)
+    if output.plot is not None:
+        draw(summary, output.plot)
+    if output.as_json:
+        print(summary.to_json())
+    elif not output.quiet:
+        console = tables.console()
+        if isinstance(rows, list) and len(rows) <= MOST_ROWS:
+            console.print(tables.rows_table(console, rows))
+        show_summary(console, summary)
+    if summary.failed:
+        raise typer.Exit(1)
+
+
+def _print_rows(chunks: Iterable[Sequence[AnyRow]]) -> None:
     """Print rows as they come; exit code 1 if some have no answer."""
     from ..batch.results_file import row_line
 
@@ -134,13 +190,16 @@ def print_rows(chunks: Iterable[Sequence[AnyRow]]) -> None:
 
 
 @contextmanager
-def ended_like_ctrl_c() -> Iterator[None]:
+def _ended_like_ctrl_c(output: Output) -> Iterator[None]:
     """Exit code 130 on Ctrl-C. SIGTERM does the same as Ctrl-C, so that no worker is left."""
     before = signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         yield
     except KeyboardInterrupt:
-        print("lipopt: interrupted; the same command with --resume goes on", file=sys.stderr)
+        advice = "with -o FILE, a run can be resumed"
+        if output.results not in (None, STANDARD_OUTPUT):
+            advice = "the same command with --resume goes on"
+        print(f"lipopt: interrupted; {advice}", file=sys.stderr)
         raise typer.Exit(130) from None
     finally:
         signal.signal(signal.SIGTERM, before)

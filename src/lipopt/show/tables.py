@@ -13,8 +13,10 @@ from rich.console import Console
 from rich.measure import Measurement
 from rich.table import Table
 
+from ..batch.rows import Row
 from ..batch.summary import Summary
 from ..batch.verdict_summary import VerdictSummary
+from ..batch.verdicts import Verdict
 from ..methods.lp.sparsity import PatternSize
 from ..model.network import Activation, Input, Network
 from ..names import printable
@@ -24,6 +26,9 @@ from ..result import LowerBound, Result
 
 FILE_WIDTH = 120  # characters of a line, if the output is not a terminal
 ENDLESS = 10_000  # characters of a line that holds any table
+# Of the columns of rows, those that a narrow terminal does not cut, and those that are no numbers.
+NEVER_CUT = ("point", "upper", "status")
+WORDS = ("question", "certified", "status", "proof")
 
 
 class _Output(Console):
@@ -118,6 +123,17 @@ def lower_lines(r: Result | LowerBound) -> str:
             f"lower bound on the POP optimum:        {written_down(r.pop_lower)}   (only branch and bound can go below)"
         )
     return "\n".join(lines)
+
+
+def rows_table(console: Console, rows: Sequence[Row | Verdict]) -> Table:
+    """The rows of a batch run one by one; there is one at least."""
+    records = [row.as_text() for row in rows]
+    columns = []
+    for place, title in enumerate(records[0]):
+        cells = [printable(record[title]) for record in records]
+        goes = 0 if title in NEVER_CUT else place
+        columns.append(_Column(title, cells, goes, is_text=title in WORDS))
+    return _fitting(console, columns)
 
 
 def _summary_table(console: Console, summary: Summary) -> Table:
