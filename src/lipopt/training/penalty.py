@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
@@ -19,25 +19,22 @@ from torch import nn
 
 from ..errors import LipoptError
 from ..methods.sdp.method import SDP
-from ..model.domain import Ball, Domain, check_clip
+from ..model.domain import Ball, Domain
 from ..model.norms import Norm, NormName, find_norm
 from ..numerics.arrays import Array
 from ..numerics.blas import arithmetic
 from ..problem.question import Question, pose
 from ..problem.task import Budget, Task
 from ..readers.torch import Reading, read_module
+from .attached import Attached, AttachedAtOnce, gradients_in
 from .live import LiveNetwork, Tensor
 from .operators import Values
 from .replay import Replay
 from .rules import Intervals, Range, Slopes
+from .settings import Form, Kind, Settings
 from .upper import Multipliers, dual_value, path_sum
 from .vectors import VectorNetwork, Vectors, one_hot, start_vectors
 
-Kind = Literal["estimate", "path-sum", "dual"]
-Form = Literal["value", "square", "log", "hinge"]
-
-KINDS = ("estimate", "path-sum", "dual")
-FORMS = ("value", "square", "log", "hinge")
 # Power steps when a penalty is made.
 FIRST_STEPS = 20
 # Power steps for the inputs of a batch, each of which has a problem of its own.
@@ -120,7 +117,7 @@ class Penalty(nn.Module):  # type: ignore[misc]
         seed: int = 0,
     ) -> None:
         super().__init__()
-        self.settings = _Settings(
+        self.settings = Settings(
             find_norm(norm), rank, kind, form, target, radius, clip, logits, cuda_graph
         )
         self._model = (model,)  # in a tuple, so that its weights are not those of the penalty
@@ -225,7 +222,7 @@ class Penalty(nn.Module):  # type: ignore[misc]
         if parameters and inputs is None and self._can_replay():
             return self._replayed(parameters)
         step = self._step(inputs, parameters, turn=self.training)
-        return _Attached.apply(step.value, step.gradients, *parameters)
+        return Attached.apply(step.value, step.gradients, *parameters)
 
     def _can_replay(self) -> bool:
         return self.training and self.settings.cuda_graph and bool(self.rows.is_cuda)
@@ -244,7 +241,7 @@ class Penalty(nn.Module):  # type: ignore[misc]
             self._replay = Replay(run, tensors)
         joined = self._replay()
         reached = [p for p, yes in zip(parameters, self._reached, strict=True) if yes]
-        return _AttachedAtOnce.apply(joined, *reached)
+        return AttachedAtOnce.apply(joined, *reached)
 
     def _path_sum(self, inputs: Any) -> Tensor:
         with torch.enable_grad():
@@ -265,7 +262,7 @@ class Penalty(nn.Module):  # type: ignore[misc]
         with torch.enable_grad():
             found = self._network().evaluate(self._vectors(), slopes, constants)
             moved = [found.t, *found.z]
-            gradients = _gradients(found.values.sum(), moved)
+            gradients = gradients_in(found.values.sum(), moved)
         known = []
         for g, x in zip(gradients, moved, strict=True):
             known.append(torch.zeros_like(x) if g is None else g)
@@ -294,12 +291,12 @@ class Penalty(nn.Module):  # type: ignore[misc]
             moved = [found.t, *found.z] if turn and inputs is None else []
             if slots == 1:
                 # The gradients in the parameters and in the vectors come from one pass.
-                gradients = _gradients(value, [*leaves, *moved])
+                gradients = gradients_in(value, [*leaves, *moved])
                 turns = gradients[len(parameters) :]
             else:
                 # Of the largest value in the parameters, of all values in the vectors.
-                gradients = _gradients(value, leaves, retain=True)
-                turns = _gradients(found.values.sum(), moved)
+                gradients = gradients_in(value, leaves, retain=True)
+                turns = gradients_in(found.values.sum(), moved)
         if moved:
             self._turn(vectors, turns, found.values)
         return _Step(value.detach(), gradients[: len(parameters)])
@@ -345,7 +342,7 @@ class Penalty(nn.Module):  # type: ignore[misc]
         own = [range_.detached().for_problems(len(vectors.t)) for range_ in slopes]
         for step in range(LOCAL_STEPS):
             found = self._network().evaluate(vectors, own, fixed)
-            gradients = _gradients(found.values.sum(), [found.t, *found.z])
+            gradients = gradients_in(found.values.sum(), [found.t, *found.z])
             vectors = self._network().turned(vectors, gradients)
             if step == 0 and self.training:
                 self._keep_common(gradients, count)
@@ -474,55 +471,6 @@ class Penalty(nn.Module):  # type: ignore[misc]
         )
 
 
-@dataclass(frozen=True)
-class _Settings:
-    """The options of a penalty, checked."""
-
-    norm: Norm
-    rank: int
-    kind: Kind
-    form: Form
-    target: float | None
-    radius: float | None
-    clip: tuple[float, float] | None
-    logits: bool
-    cuda_graph: bool
-
-    def __post_init__(self) -> None:
-        self._check_words()
-        self._check_numbers()
-
-    def _check_words(self) -> None:
-        if self.kind not in KINDS:
-            raise LipoptError(f"unknown kind '{self.kind}'; use one of {', '.join(KINDS)}")
-        if self.form not in FORMS:
-            raise LipoptError(f"unknown form '{self.form}'; use one of {', '.join(FORMS)}")
-        if (self.target is None) == (self.form == "hinge"):
-            raise LipoptError("a hinge needs a target, and no other form takes one")
-        if self.kind == "dual" and (self.norm is Norm.L1 or self.radius is not None):
-            raise LipoptError("the dual takes linf or l2 over the whole space; use the path sum")
-
-    def _check_numbers(self) -> None:
-        if type(self.rank) is not int or self.rank < 1:
-            raise LipoptError(f"the rank must be a positive whole number, got {self.rank}")
-        if self.radius is not None and not 0 <= self.radius < np.inf:
-            raise LipoptError(f"the radius must be a finite number >= 0, got {self.radius}")
-        if self.clip is not None:
-            if self.radius is None:
-                raise LipoptError("a clip range goes with a radius")
-            check_clip(self.clip)
-
-    def formed(self, value: Tensor) -> Tensor:
-        """The form of the constant that is asked for."""
-        if self.form == "square":
-            return value.square()
-        if self.form == "log":
-            return value.log()
-        if self.form == "hinge":
-            return torch.relu(value - self.target)
-        return value
-
-
 @dataclass(frozen=True, eq=False)
 class _Step:
     """A value and its gradients in the parameters."""
@@ -531,55 +479,11 @@ class _Step:
     gradients: tuple[Tensor | None, ...]
 
 
-class _Attached(torch.autograd.Function):  # type: ignore[misc]
-    """A value whose gradients in the parameters are known already."""
-
-    @staticmethod
-    def forward(
-        ctx: Any, value: Tensor, gradients: Sequence[Tensor | None], *parameters: Tensor
-    ) -> Tensor:
-        ctx.save_for_backward(*gradients)
-        return value.clone()
-
-    @staticmethod
-    @torch.autograd.function.once_differentiable  # type: ignore[untyped-decorator]
-    def backward(ctx: Any, scale: Tensor) -> Any:
-        scaled = [None if g is None else scale * g for g in ctx.saved_tensors]
-        return (None, None, *scaled)
-
-
-class _AttachedAtOnce(torch.autograd.Function):  # type: ignore[misc]
-    """The same for a value and its gradients in one tensor: one kernel scales all of them."""
-
-    @staticmethod
-    def forward(ctx: Any, joined: Tensor, *parameters: Tensor) -> Tensor:
-        ctx.save_for_backward(joined)
-        ctx.shapes = [parameter.shape for parameter in parameters]
-        return joined[0].clone()
-
-    @staticmethod
-    @torch.autograd.function.once_differentiable  # type: ignore[untyped-decorator]
-    def backward(ctx: Any, scale: Tensor) -> Any:
-        (joined,) = ctx.saved_tensors
-        sizes = [shape.numel() for shape in ctx.shapes]
-        parts = (scale * joined)[1:].split(sizes)
-        scaled = [part.reshape(shape) for part, shape in zip(parts, ctx.shapes, strict=True)]
-        return (None, *scaled)
-
-
 def _mean_of_largest(values: Tensor, slots: int) -> Tensor:
     """The mean over inputs of the largest value among their problems."""
     if len(values) == 1:
         return values[0]
     return values.reshape(-1, slots).amax(1).mean()
-
-
-def _gradients(
-    value: Tensor, tensors: Sequence[Tensor], retain: bool = False
-) -> tuple[Tensor | None, ...]:
-    if not tensors:
-        return ()
-    return tuple(torch.autograd.grad(value, tensors, retain_graph=retain, allow_unused=True))
 
 
 def _rows(outputs: Any, count: int) -> Array:
