@@ -16,13 +16,13 @@ from .exact import Matrix, Vector, decimal_down
 from .forms import Forms, InputRange, Ranges, fix, forms_of, lower_bounds, network_of
 from .functions import HUGE
 from .inputs import Ball, Bounds
-from .intervals import Enclosure
+from .intervals import Enclosure, factor_ranges
 from .lines import Lines
 from .network import Network
 from .parts import Subject, check_parts
 from .problem import Place
 from .rules import RULES
-from .squares import Factors, Product, factor_ranges, narrowed
+from .squares import Factors, Product, narrowed
 from .verdicts import LIMITS_EXCEEDED, REJECTED, Failure, require
 
 KINDS = ["neuron", "input", "same", "empty", "leaf"]  # of cells

@@ -12,6 +12,7 @@ from .formulas import Interval
 from .functions import Hull, hull, offset_above, offset_below, slope_range
 from .inputs import Ball, Bounds, least_values
 from .network import Network, Node
+from .squares import Factors, Product, factor, products_in
 from .verdicts import require
 
 
@@ -29,17 +30,17 @@ class SurroundingLines(NamedTuple):
     offsets: Bounds
 
 
-Surroundings = Mapping[int, SurroundingLines]  # of activation nodes
 Slopes = Mapping[int, list[Interval]]  # slope ranges of activation nodes, one a neuron
 Relaxations = Mapping[int, LineSlopes]  # for activation nodes; empty without backward bounds
 
 
 class Enclosure(NamedTuple):
-    """What is known of the values of all nodes over a box, or a ball in it."""
+    """What is known of the values of all nodes over a box, or a ball in it, as far as it was found."""
 
     bounds: list[Bounds]  # on the values of every node
-    lines: Surroundings  # empty without backward bounds
+    lines: dict[int, SurroundingLines]  # around activation nodes; empty without backward bounds
     ball: Ball | None
+    factors: dict[Product, tuple[Bounds, Bounds]]  # of products: bounds on u + v, and on u - v
 
 
 def slope_ranges(network: Network, enclosure: Enclosure | None) -> Slopes:
@@ -72,8 +73,8 @@ def enclose(
     valid = all(low <= high for low, high in zip(box.lower, box.upper, strict=True))
     require(valid, "the box is empty")
     require(ball is None or not ball.misses(box), "the ball has no point in the box")
-    bounds = [box]
-    lines: dict[int, SurroundingLines] = {}
+    enclosure = Enclosure([box], {}, ball, {})
+    bounds = enclosure.bounds
     for i, node in enumerate(network.nodes[1:], start=1):
         if node.is_activation:
             hulls = list(map(hull, node.functions, *bounds[node.source]))
@@ -81,19 +82,38 @@ def enclose(
             bounds.append(_offsets(hulls, flat))
             if i in relaxations:
                 slopes = relaxations[i]
-                lines[i] = SurroundingLines(slopes, _offsets(hulls, slopes))
+                enclosure.lines[i] = SurroundingLines(slopes, _offsets(hulls, slopes))
         else:
-            found = _interval_propagation(node, bounds, ball)
+            found = _interval_propagation(network, node, enclosure)
             if relaxations:
                 unknown = _neurons_to_cut(network, i, found)
-                found = _cut(network, node, unknown, found, Enclosure(bounds, lines, ball))
+                found = _cut(network, node, unknown, found, enclosure)
             bounds.append(_rounded(found))
-    return Enclosure(bounds, lines, ball)
+    return enclosure
 
 
-def affine_bounds(network: Network, node: Node, enclosure: Enclosure) -> Bounds:
-    """Section 3, products: bounds on an affine function of the nodes of a network."""
-    found = _interval_propagation(node, enclosure.bounds, enclosure.ball)
+def factor_ranges(network: Network, products: Sequence[Product], enclosure: Enclosure) -> Factors:
+    """Section 3, products: where u + v and u - v lie in the domain."""
+    ranges = {}
+    for product in products:
+        for i, bounds in zip(product, _factors(network, product, enclosure), strict=True):
+            ranges[i] = list(zip(*bounds, strict=True))
+    return ranges
+
+
+def _factors(network: Network, product: Product, enclosure: Enclosure) -> tuple[Bounds, Bounds]:
+    """Section 3, products: bounds on u + v and u - v; found once."""
+    if product not in enclosure.factors:
+        total, difference = (
+            _affine_bounds(network, factor(network, product, sign), enclosure) for sign in (1, -1)
+        )
+        enclosure.factors[product] = (total, difference)
+    return enclosure.factors[product]
+
+
+def _affine_bounds(network: Network, node: Node, enclosure: Enclosure) -> Bounds:
+    """Bounds on an affine function of the nodes of a network, with all entries cut."""
+    found = _interval_propagation(network, node, enclosure)
     if enclosure.lines:
         found = _cut(network, node, list(range(node.size)), found, enclosure)
     return _rounded(found)
@@ -119,14 +139,34 @@ def _offsets(hulls: Sequence[Hull], slopes: LineSlopes) -> Bounds:
     return Bounds(lower, upper)
 
 
-def _interval_propagation(node: Node, bounds: Sequence[Bounds], ball: Ball | None) -> Bounds:
+def _interval_propagation(network: Network, node: Node, enclosure: Enclosure) -> Bounds:
     """Section 3, interval propagation: an affine node, from the bounds on its sources."""
+    terms = dict(enumerate(enclosure.bounds))
+    for product in products_in(network, node):
+        terms[product.first] = _range_of_product(network, product, enclosure)
+        nothing = [ZERO] * len(terms[product.first].lower)
+        terms[product.second] = Bounds(nothing, nothing)
     lower = list(node.bias)
     upper = list(node.bias)
     for source, matrix in node.inputs:
-        around = ball if source == 0 else None
-        lower = _sum(lower, least_values(matrix, bounds[source], around))
-        upper = _difference(upper, least_values(-matrix, bounds[source], around))
+        around = enclosure.ball if source == 0 else None
+        lower = _sum(lower, least_values(matrix, terms[source], around))
+        upper = _difference(upper, least_values(-matrix, terms[source], around))
+    return Bounds(lower, upper)
+
+
+def _range_of_product(network: Network, product: Product, enclosure: Enclosure) -> Bounds:
+    """Section 3, interval propagation: u^2 - v^2, from its factors, and from both squares."""
+    lower = []
+    upper = []
+    totals, differences = (
+        zip(*found, strict=True) for found in _factors(network, product, enclosure)
+    )
+    first, second = (zip(*enclosure.bounds[i], strict=True) for i in product)
+    for total, difference, u, v in zip(totals, differences, first, second, strict=True):
+        corners = [one * other for one in total for other in difference]
+        lower.append(max(min(corners), u[0] - v[1]))
+        upper.append(min(max(corners), u[1] - v[0]))
     return Bounds(lower, upper)
 
 
@@ -178,7 +218,7 @@ def _backward(network: Network, node: Node, start: Matrix, enclosure: Enclosure)
     Long coefficients are rounded, and what that changes at most is subtracted: bounds on the values
     of earlier nodes are known.
     """
-    before, lines, ball = enclosure
+    before, lines, ball, _ = enclosure
     height = len(start.rows)
     coefficients = {}
     for source, matrix in node.inputs:

@@ -7,12 +7,12 @@ from itertools import product
 from .claim import Claim
 from .curvature import Patch
 from .exact import ONE, ZERO, Matrix, decimal
-from .intervals import Enclosure, Slopes, slope_ranges
+from .intervals import Enclosure, Slopes, factor_ranges, slope_ranges
 from .lines import Lines
 from .network import Network
 from .problem import Kept, build_problem, factor_places
 from .rules import RULES, Amounts, Norms, Term
-from .squares import Factors, Product, factor_ranges, narrowed
+from .squares import Factors, Product, narrowed
 from .verdicts import REJECTED, Failure, require
 
 AMOUNTS_SHOWN = 5  # in the reason of a rejection: the largest

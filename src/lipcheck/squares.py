@@ -6,11 +6,11 @@ the ranges of both factors.
 
 from collections.abc import Mapping, Sequence
 from fractions import Fraction
+from itertools import combinations
 from typing import NamedTuple
 
 from .exact import Matrix
 from .formulas import Interval
-from .intervals import Enclosure, affine_bounds
 from .lines import Lines
 from .network import Network, Node
 from .verdicts import REJECTED
@@ -45,6 +45,18 @@ def read_products(lines: Lines, network: Network) -> list[Product]:
 
 def _is_product(network: Network, product: Product) -> bool:
     """Section 3, products: squares of affine nodes before both, read as differences alone."""
+    if len(network.nodes) - 1 in product or not _are_squares(network, product):
+        return False
+    for node in network.nodes:
+        if node.is_activation and node.source in product:
+            return False
+        if not _reads_difference(network, node, product):
+            return False
+    return True
+
+
+def _are_squares(network: Network, product: Product) -> bool:
+    """Whether both nodes are squares of affine nodes before both, of the same size."""
     if not all(i in network.activations for i in product):
         return False
     first, second = (network.activations[i] for i in product)
@@ -52,41 +64,40 @@ def _is_product(network: Network, product: Product) -> bool:
     is_affine = all(network.nodes[i].kind == "affine" for i in sources)
     is_before = max(sources) < min(product)
     is_square = all(function.is_square for function in [*first.functions, *second.functions])
-    if not (first.size == second.size and is_affine and is_before and is_square):
-        return False
-    return _are_read_as_differences(network, product)
+    return first.size == second.size and is_affine and is_before and is_square
 
 
-def _are_read_as_differences(network: Network, product: Product) -> bool:
-    """Whether affine nodes alone read them, with opposite matrices, and neither is the output."""
-    if len(network.nodes) - 1 in product:
-        return False
-    for node in network.nodes:
-        if node.is_activation and node.source in product:
-            return False
-        width = network.activations[product.first].size
-        total = Matrix.zero(node.size, width)
-        for source, matrix in node.inputs:
-            if source in product:
-                total += matrix
-        if any(any(row.values()) for row in total.rows):
-            return False
-    return True
+def _reads_difference(network: Network, node: Node, product: Product) -> bool:
+    """Whether an affine node has opposite matrices for both nodes, or none."""
+    width = network.activations[product.first].size
+    total = Matrix.zero(node.size, width)
+    for source, matrix in node.inputs:
+        if source in product:
+            total += matrix
+    return not any(any(row.values()) for row in total.rows)
 
 
-def factor_ranges(network: Network, products: Sequence[Product], enclosure: Enclosure) -> Factors:
-    """Section 3, products: where u + v and u - v lie in the domain."""
-    factors = {}
-    for product in products:
-        u, v = (network.nodes[network.activations[i].source] for i in product)
-        for i, sign in zip(product, (1, -1), strict=True):
-            bounds = affine_bounds(network, _combined(u, v, sign), enclosure)
-            factors[i] = list(zip(*bounds, strict=True))
-    return factors
+def products_in(network: Network, node: Node) -> list[Product]:
+    """Section 3, interval propagation: the squares that an affine node reads as differences."""
+    squares = []
+    for source in sorted(source for source, _ in node.inputs):
+        own = network.activations.get(source)
+        if own is not None and all(function.is_square for function in own.functions):
+            squares.append(source)
+    found: list[Product] = []
+    paired: set[int] = set()
+    for pair in combinations(squares, 2):
+        product = Product(*pair)
+        is_new = paired.isdisjoint(pair)
+        if is_new and _are_squares(network, product) and _reads_difference(network, node, product):
+            found.append(product)
+            paired.update(pair)
+    return found
 
 
-def _combined(u: Node, v: Node, sign: int) -> Node:
+def factor(network: Network, product: Product, sign: int) -> Node:
     """The affine node u + v, or u - v."""
+    u, v = (network.nodes[network.activations[i].source] for i in product)
     inputs = dict(u.inputs)
     for source, matrix in v.inputs:
         signed = matrix if sign > 0 else -matrix

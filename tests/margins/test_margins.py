@@ -20,7 +20,7 @@ from lipopt.margins.ladder import Effort, decide
 from lipopt.margins.lines import Ranges, groups, sides
 from lipopt.model.activations import KINDS
 from lipopt.model.norms import Norm
-from lipopt.problem.intervals import preactivation_intervals
+from lipopt.problem.intervals import enclose
 
 CASES = st.tuples(
     st.sampled_from(ARCHITECTURES), st.sampled_from(sorted(KINDS)) | st.just("relu"), SEEDS
@@ -55,7 +55,7 @@ def test_intervals_are_those_of_single_balls(case, norm, clip):
     for ball in range(balls.count):
         domain = Ball(balls.centers[ball], balls.radii[ball], clip, norm=norm.value)
         inputs = network.input_size
-        alone = preactivation_intervals(network, *domain.bounds(inputs), domain.ball(inputs))
+        alone = enclose(network, *domain.bounds(inputs), domain.ball(inputs)).intervals
         values = network.node_values(samples(balls, ball, seed).T)
         for (low, high), own, value in zip(found.intervals, alone, values, strict=True):
             size = 1 + np.abs(own[0]) + np.abs(own[1])

@@ -13,7 +13,7 @@ from lipopt import Ball, Box, Boxes, load
 from lipopt.errors import LipoptError
 from lipopt.model.domain import read_array, read_box
 from lipopt.model.round_ball import InputSet
-from lipopt.problem.intervals import preactivation_intervals
+from lipopt.problem.intervals import enclose
 
 
 @given(questions())
@@ -21,7 +21,7 @@ def test_intervals_hold_every_value(question: Question) -> None:
     domain = question.domain or Ball(np.zeros(question.network.input_size), 1.0)
     low, high = domain.bounds(question.network.input_size)
     ball = domain.ball(question.network.input_size)
-    intervals = preactivation_intervals(question.network, low, high, ball)
+    intervals = enclose(question.network, low, high, ball).intervals
     x = np.random.default_rng(0).uniform(low[:, None], high[:, None], (len(low), 200))
     x[:, 0], x[:, 1] = low, high
     x = InputSet(low, high, ball).moved_into(x)
@@ -40,7 +40,7 @@ def test_intervals_are_rounded_outward() -> None:
         w, b = rng.normal(size=(3, 6)), rng.normal(size=3)
         center, radius = rng.normal(size=6), rng.random() * 10.0 ** rng.integers(-12, 2)
         low, high = Ball(center, radius).bounds(6)
-        lo, hi = preactivation_intervals(load([w, np.ones((1, 3))], biases=[b, None]), low, high)[1]
+        lo, hi = enclose(load([w, np.ones((1, 3))], biases=[b, None]), low, high).intervals[1]
         for i in range(3):
             terms = [(Fraction(w[i, j]), Fraction(center[j]), Fraction(radius)) for j in range(6)]
             top = sum(a * c + abs(a) * r for a, c, r in terms) + Fraction(b[i])
@@ -58,7 +58,7 @@ def test_backward_bounds_are_tighter() -> None:
     ]
     network = load(w, biases=[[3, 3], [0, 0], [0]])
     low, high = Ball(np.zeros(2), 0.5).bounds(2)
-    lo, hi = preactivation_intervals(network, low, high)[3]
+    lo, hi = enclose(network, low, high).intervals[3]
     np.testing.assert_allclose(
         [lo[0], hi[0]], [-1, 1], atol=1e-9
     )  # 2 x_2; intervals alone give [-2, 2]

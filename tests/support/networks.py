@@ -45,7 +45,7 @@ ARCHITECTURES = (
     "activations in a row",
 )
 # Those with products of numbers that depend on the input: they have constants in a ball or a box alone.
-LOCAL_ARCHITECTURES = ("product", "products in a row")
+LOCAL_ARCHITECTURES = ("product", "products in a row", "logarithm of a product")
 PARAMETERS = {
     "leaky_relu": {"alpha": -0.3},
     "clip": {"low": -0.5, "high": 0.7},
@@ -169,6 +169,15 @@ def make_network(architecture: str, kind: str, seed: int) -> Network:
         x = smooth.product(b, "first", act(dense(x, 2)), dense(x, 2))
         rows = x.moved(lambda i: i.reshape(1, 2))
         return b.network(dense(smooth.matmul(b, "second", rows, dense(x, 4).moved(_square)), 2))
+    if architecture == "logarithm of a product":
+        # Both factors are positive; the difference of the squares that it is read as need not be.
+        x = act(dense(x, 3))
+        factors = []
+        for _ in range(2):
+            sigmoid = b.activation("sigmoid", dense(x, 1), "sigmoid")
+            factors.append(b.scale_shift("positive", sigmoid, 1.0, 0.2))
+        x = smooth.product(b, "product", factors[0], factors[1])
+        return b.network(dense(b.activation("log", x, "log"), 2))
     density = 0.4 if architecture == "sparse" else 1.0
     x = act(dense(x, 4, density))
     if architecture == "residual":

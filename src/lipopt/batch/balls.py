@@ -21,7 +21,7 @@ from ..errors import LipoptError
 from ..model.network import Network
 from ..numerics.arrays import Array
 from ..numerics.rounding import up_float
-from ..problem.intervals import preactivation_intervals
+from ..problem.intervals import enclose
 from ..problem.question import Posed, Question, pose
 from ..problem.task import Budget, Memory, Task
 from .rows import Ask, Target
@@ -70,7 +70,7 @@ def target_matrix(network: Network, targets: Sequence[Target]) -> sp.csr_array:
 
 def margins_at(network: Network, x: Array, margins: Sequence[Target]) -> list[float]:
     """Proved lower bounds on the margins at a point; LipoptError if outputs overflow there."""
-    lower, upper = preactivation_intervals(network, x, x)[-1]
+    lower, upper = enclose(network, x, x).intervals[-1]
     found = []
     for target in margins:
         assert target.minus is not None

@@ -14,9 +14,9 @@ from ..model.products import Product
 from ..numerics.arrays import Array
 from ..numerics.rounding import gamma, terms
 from ..problem.derivative import DerivativeProblem
-from ..problem.intervals import Interval
+from ..problem.intervals import Factors, Interval
 from ..problem.presolve import path_sums
-from ..problem.products import Factors, narrowed
+from ..problem.products import narrowed
 from ..problem.task import Task
 from .flat import Flat
 
@@ -37,6 +37,7 @@ def find_doubts(
     sizes = [np.maximum(np.abs(low), np.abs(high)) for low, high in intervals]
     errors: list[Array] = []  # by node: how far the ends of its interval may be apart
     doubts: dict[int, Array] = {}
+    products_to = {product.last: product for product in products}
     for i, node in enumerate(network.nodes):
         if isinstance(node, Activation):
             error = errors[node.source]
@@ -44,35 +45,58 @@ def find_doubts(
             rounding = activations.VALUE_PAD * activations.rounding_size(node.kind, node.parameters)
             terms_of_lines = (1 + steepest) * (1 + sizes[i] + sizes[node.source])
             errors.append(steepest * error + rounding * terms_of_lines)
+            if i in products_to:
+                product = products_to[i]
+                ranges = narrowed(network, product, factors, intervals)
+                of_factors = _errors_of_factors(network, product, factors, errors, sizes)
+                doubts.update(_factor_doubts(product, ranges, of_factors))
+                of_product = _error_of_product(product, factors, of_factors)
+                errors[product.first] = np.maximum(errors[product.first], of_product)
         elif isinstance(node, Affine):
             errors.append(_affine_error(node, sizes[i], errors, sizes))
         else:
             errors.append(np.zeros(node.size))
-    for product in products:
-        doubts.update(_factor_doubts(network, product, factors, intervals, errors))
     return doubts
 
 
-def _factor_doubts(
+def _errors_of_factors(
     network: Network,
     product: Product,
     factors: Factors,
-    intervals: list[Interval],
     errors: Sequence[Array],
-) -> Doubts:
-    """The doubts of both factors of a product: their own intervals, and those of the squares' inputs."""
-    sizes = [np.maximum(np.abs(low), np.abs(high)) for low, high in intervals]
-    squares = [network.nodes[i].sources[0] for i in (product.first, product.second)]
-    others = sum(errors[i] + gamma(4) * sizes[i] for i in squares)
-    ranges = narrowed(network, product, factors, intervals)
-    found = {}
-    for i, factor, (low, high) in zip(
-        (product.first, product.second), (product.total, product.difference), ranges, strict=True
-    ):
+    sizes: Sequence[Array],
+) -> tuple[Array, Array]:
+    """How far the ends of both factors of a product may be apart: by the errors of what they are made
+    of, and by those of the squares' inputs, which cut them."""
+    inputs = [network.nodes[i].sources[0] for i in (product.first, product.second)]
+    others = sum(errors[i] + gamma(4) * sizes[i] for i in inputs)
+    found = []
+    for i, factor in ((product.first, product.total), (product.second, product.difference)):
         size = np.maximum(np.abs(factors[i][0]), np.abs(factors[i][1]))
-        error = np.maximum(_affine_error(factor, size, errors, sizes), others)
+        found.append(np.maximum(_affine_error(factor, size, errors, sizes), others))
+    return found[0], found[1]
+
+
+def _factor_doubts(
+    product: Product, ranges: tuple[Interval, Interval], errors: tuple[Array, Array]
+) -> Doubts:
+    """The doubts of both factors of a product."""
+    found = {}
+    nodes = (product.first, product.second)
+    for i, (low, high), error in zip(nodes, ranges, errors, strict=True):
         found[i] = _relative(2 * error + ENCLOSED, high - low)
     return found
+
+
+def _error_of_product(product: Product, factors: Factors, errors: tuple[Array, Array]) -> Array:
+    """How far the ends of a product may be apart."""
+    total, difference = (
+        np.maximum(np.abs(factors[i][0]), np.abs(factors[i][1]))
+        for i in (product.first, product.second)
+    )
+    of_total, of_difference = errors
+    moved = of_total * (difference + of_difference) + of_difference * total
+    return moved + gamma(4) * total * difference
 
 
 def _affine_error(

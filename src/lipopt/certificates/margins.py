@@ -10,8 +10,9 @@ import scipy.sparse as sp
 
 from ..model.domain import Ball
 from ..model.network import Network
+from ..model.products import find_products
 from ..numerics.arrays import Array
-from ..problem.intervals import preactivation_intervals
+from ..problem.intervals import enclose
 from ..problem.proofs import Cuts, FindCuts, MarginLeaf, MarginSplit, MarginTree
 from .certificate import Certificate
 from .dyadic import Rounded, exact, join, row_lines
@@ -30,7 +31,8 @@ def certify_margins(
 
     `proofs` has a tree for every other class."""
     size = network.input_size
-    intervals = preactivation_intervals(network, *ball.bounds(size), ball.ball(size))
+    products = find_products(network)
+    intervals = enclose(network, *ball.bounds(size), ball.ball(size), products).intervals
     claim = least * (1 - ROOM)
     others = list(proofs)
     lines = [

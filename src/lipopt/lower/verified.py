@@ -30,7 +30,7 @@ from ..model.network import Activation, Affine, Input, Network
 from ..model.norms import Norm
 from ..numerics.arrays import Array, transposed
 from ..numerics.rounding import TINY, gamma, terms, times_up, up, up_float
-from ..problem.intervals import preactivation_intervals
+from ..problem.intervals import enclose
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,7 +43,7 @@ class SlopesNear:
     @staticmethod
     def of(network: Network, point: Array) -> SlopesNear:
         has_smooth = not _is_linear(network)
-        intervals = preactivation_intervals(network, point, point, is_late=lambda: has_smooth)
+        intervals = enclose(network, point, point, is_late=lambda: has_smooth).intervals
         middle = {}
         half = {}
         for i, node in enumerate(network.nodes):

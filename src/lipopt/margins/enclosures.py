@@ -13,9 +13,15 @@ import numpy as np
 
 from ..model import activations
 from ..model.network import Activation, Affine, Network
+from ..model.products import Product, find_products
 from ..numerics.arrays import Array, as_array, dense, namespace
 from ..numerics.rounding import TINY, gamma, terms, up
-from ..problem.intervals import MAX_WORK, Interval, reads_more_than_the_input
+from ..problem.intervals import (
+    MAX_WORK,
+    Interval,
+    range_of_product,
+    reads_more_than_the_input,
+)
 from .backward import Functions, Lines, Sizes, lower_bounds
 from .balls import Balls
 from .devices import Device
@@ -87,12 +93,16 @@ class Enclosures:
         """Intervals of all nodes, by interval propagation and backward bounds.
 
         If the balls are parts of others, intervals of the whole are known. New ends of sums leave
-        room then, so that a certificate can show them with rounded slopes."""
+        room then, so that a certificate can show them with rounded slopes: products are no such
+        sums, and are used of the whole alone."""
         found = Enclosures(network, balls, [], {}, Sizes([], [], []), device)
         found._append((balls.lower, balls.upper))
+        terms = [(balls.lower, balls.upper)]  # intervals of nodes, in sums
+        products = find_products(network) if whole is None else ()
+        products_to = {product.last: product for product in products}
         for i, node in enumerate(network.nodes[1:], start=1):
             if isinstance(node, Affine):
-                interval = _affine_interval(node, found.intervals, balls)
+                interval = _affine_interval(node, terms, balls)
                 for k in network.consumers[i]:
                     reader = network.nodes[k]
                     if isinstance(reader, Activation):
@@ -105,7 +115,11 @@ class Enclosures:
                 ends = found.intervals[node.source]
                 k1, c1, k2, c2 = activations.linear_bounds(node.kind, *ends, node.parameters)
                 found.around[i] = LinesAround((k1, c1), (k2, c2))
-                found._append(activations.value_range(node.kind, *ends, node.parameters))
+                interval = activations.value_range(node.kind, *ends, node.parameters)
+                found._append(interval)
+            terms.append(interval)
+            if i in products_to:
+                _multiply(products_to[i], terms, balls)
         return found
 
     @staticmethod
@@ -245,6 +259,17 @@ def functions_of(functions: Functions, chosen: Array) -> Functions:
     """Some of the functions."""
     rows = {k: row[chosen] for k, row in functions.rows.items()}
     return Functions(rows, functions.constant[chosen], functions.owners[chosen])
+
+
+def _multiply(product: Product, terms: list[Interval], balls: Balls) -> None:
+    """Give the first square of a product, in sums, the range of the product, and the second one 0."""
+    total = _affine_interval(product.total, terms, balls)
+    difference = _affine_interval(product.difference, terms, balls)
+    first = terms[product.first]
+    second = terms[product.second]
+    terms[product.first] = range_of_product(total, difference, first, second)
+    nothing = np.zeros_like(second[0])
+    terms[product.second] = (nothing, nothing)
 
 
 def _affine_interval(node: Affine, intervals: list[Interval], balls: Balls) -> Interval:

@@ -31,6 +31,11 @@ class Product:
     total: Affine  # the input of the first, plus that of the second
     difference: Affine  # the input of the first, less that of the second
 
+    @property
+    def last(self) -> int:
+        """The later of both nodes."""
+        return max(self.first, self.second)
+
 
 def find_products(network: Network) -> tuple[Product, ...]:
     """All products of a network; a node of squares belongs to one at most."""

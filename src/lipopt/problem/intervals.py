@@ -11,17 +11,21 @@ those of the product of the matrices.
 
 A ball that is no box is used where a bound is a linear function of the inputs: in the interval of an
 affine node that reads them, and in the last step of a backward bound (model/round_ball.py).
+
+Products are read as u^2 - v^2 = (u + v) (u - v) (model/products.py): interval propagation takes the
+range of that difference from the ends of both factors, and from both squares.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 
 import numpy as np
 
 from ..model import activations
 from ..model.network import Activation, Affine, Input, Network, Node
+from ..model.products import Product
 from ..model.round_ball import InputSet, RoundBall
 from ..numerics.arrays import Array
 from ..numerics.rounding import TINY, gamma, terms, times_up
@@ -35,60 +39,167 @@ MAX_PART_WORK = 2e9  # multiplications between two looks at the clock
 
 Interval = tuple[Array, Array]  # the two ends
 Lines = tuple[Array, ...]  # slope and offset of the line below an activation, and of the one above
+Factors = Mapping[int, Interval]  # by activation node of a product: the range of one of its factors
 
 
-def preactivation_intervals(
+@dataclass(eq=False)
+class Enclosure:
+    """What is known of the values of the nodes of a network over a domain, as far as it was found.
+
+    The squares u^2 and v^2 of a product are read as differences alone. In sums, the first of them has
+    the range of u^2 - v^2, and the second is 0."""
+
+    network: Network
+    ball: RoundBall | None
+    is_late: Callable[[], bool]  # backward bounds are left out once it is late
+    intervals: list[Interval] = field(default_factory=list)
+    terms: list[Interval] = field(default_factory=list)  # the same, in sums
+    lines: dict[int, Lines] = field(default_factory=dict)
+    factors: dict[int, Interval] = field(default_factory=dict)
+
+    def append(self, interval: Interval) -> None:
+        """The interval of the next node."""
+        self.intervals.append(interval)
+        self.terms.append(interval)
+
+    def multiply(self, product: Product) -> None:
+        """The ranges of the factors of a product, and of the product."""
+        total = self.interval_of(product.total)
+        difference = self.interval_of(product.difference)
+        self.factors[product.first] = total
+        self.factors[product.second] = difference
+        first = self.intervals[product.first]
+        second = self.intervals[product.second]
+        self.terms[product.first] = range_of_product(total, difference, first, second)
+        nothing = np.zeros_like(first[0])
+        self.terms[product.second] = (nothing, nothing)
+
+    def interval_of(self, node: Affine) -> Interval:
+        """The interval of an affine function of nodes, with all its entries cut by backward bounds."""
+        found = affine_interval(node, self.terms, self.ball)
+        return self._cut_entries(node, np.arange(node.size), found)
+
+    def tightened(self, i: int, reader: Activation, interval: Interval) -> Interval:
+        """The interval of affine node i cut down by backward bounds, until it is late.
+
+        Only of the entries whose slope in `reader` is not known yet."""
+        is_cut = self.ball is not None and self.ball.is_cut_by(*self.intervals[0])
+        if not (is_cut or reads_more_than_the_input(self.network, i)):
+            return interval
+        low, high = activations.slope_range(reader.kind, *interval, reader.parameters)
+        node = self.network.nodes[i]
+        assert isinstance(node, Affine)
+        return self._cut_entries(node, np.flatnonzero(low < high), interval)
+
+    def _cut_entries(self, node: Affine, rows: Array, interval: Interval) -> Interval:
+        """The interval of an affine node with some entries cut down by backward bounds."""
+        lo = interval[0].copy()
+        hi = interval[1].copy()
+        before = (*self.network.nodes[: 1 + max(node.sources, default=0)], node)
+        work = 2 * len(rows) * _count_weights(before)
+        if work > MAX_WORK:
+            return lo, hi
+        entries = 2 * len(rows) * max(own.size for own in before)
+        parts = 1 + max(entries // MAX_ENTRIES, int(work // MAX_PART_WORK))
+        for part in np.array_split(rows, parts):
+            if self.is_late():
+                break
+            # One row for every entry, and one for its negative: lower bounds of both.
+            count = len(part)
+            start = np.zeros((2 * count, node.size))
+            k = np.arange(count)
+            start[k, part] = 1.0
+            start[count + k, part] = -1.0
+            bound = self._backward_lower(node, start)
+            # Where something overflowed, a bound is NaN and is ignored.
+            lo[part] = np.fmax(lo[part], bound[:count])
+            hi[part] = np.fmin(hi[part], -bound[count:])
+        # Rounding can make two valid bounds cross by an ulp on an interval of width zero: keep it
+        # non-empty.
+        return np.minimum(lo, hi), np.maximum(lo, hi)
+
+    def _backward_lower(self, node: Affine, start: Array) -> Array:
+        """Lower bounds on the rows of start @ (values of an affine node), over the domain.
+
+        A coefficient that underflows is off by less than TINY, and multiplies a value of at most its
+        magnitude."""
+        network = self.network
+        state = _Backward({}, np.zeros(len(start)), np.zeros(len(start)))
+        magnitude = [np.maximum(np.abs(lo), np.abs(hi)) for lo, hi in self.intervals]
+        last = max(node.sources, default=0)
+        steps = last + 1
+        _through_affine(state, node, start, magnitude, gamma(node.size + steps + 4))
+        for k in range(last, 0, -1):
+            own = network.nodes[k]
+            if k not in state.rows:
+                continue
+            row = state.rows.pop(k)
+            error = gamma(own.size + steps + 4)
+            if isinstance(own, Affine):
+                _through_affine(state, own, row, magnitude, error)
+            elif isinstance(own, Activation):
+                _through_activation(state, own, row, magnitude, error, self.lines[k])
+        row = state.rows.get(0, np.zeros((len(start), network.input_size)))
+        value = InputSet(*self.intervals[0], self.ball).least_values(row)
+        constant = state.constant
+        slack = state.slack
+        # The sums of constants and slacks are rounded too, a few terms each.
+        total = value + constant - slack
+        return np.asarray(
+            total
+            - gamma(4 * steps + 8) * (np.abs(value) + np.abs(constant) + slack) * 1.01
+            - slack * 1e-3
+            - TINY
+        )
+
+
+def enclose(
     network: Network,
     lower: Array,
     upper: Array,
     ball: RoundBall | None = None,
+    products: Sequence[Product] = (),
     progress: Callable[[float], None] = lambda fraction: None,
     is_late: Callable[[], bool] = lambda: False,
-) -> list[Interval]:
-    """An interval for the values of every node over the box [lower, upper], cut with a ball.
+) -> Enclosure:
+    """What is known of the values of every node over the box [lower, upper], cut with a ball.
 
     Once it `is_late`, by interval propagation alone."""
-    intervals: list[Interval] = []
-    lines: dict[int, Lines] = {}
+    found = Enclosure(network, ball, is_late)
     for i, node in enumerate(network.nodes):
         if isinstance(node, Input):
-            intervals.append((lower, upper))
+            found.append((lower, upper))
         elif isinstance(node, Affine):
-            intervals.append(_affine_interval(node, intervals, ball))
+            interval = affine_interval(node, found.terms, ball)
             for k in network.consumers[i]:
                 reader = network.nodes[k]
                 if isinstance(reader, Activation):
-                    tighter = _tighten(network, i, reader, intervals, lines, ball, is_late)
-                    intervals[i] = tighter
+                    interval = found.tightened(i, reader, interval)
+            found.append(interval)
         else:
-            lo, hi = intervals[node.source]
-            activations.require_slopes(node.name, node.kind, lo, hi, node.parameters)
-            lines[i] = activations.linear_bounds(node.kind, lo, hi, node.parameters)
-            intervals.append(activations.value_range(node.kind, lo, hi, node.parameters))
+            ends = found.intervals[node.source]
+            activations.require_slopes(node.name, node.kind, *ends, node.parameters)
+            found.lines[i] = activations.linear_bounds(node.kind, *ends, node.parameters)
+            found.append(activations.value_range(node.kind, *ends, node.parameters))
+            for product in products:
+                if i == product.last:
+                    found.multiply(product)
         progress((i + 1) / len(network.nodes))
-    return intervals
+    return found
 
 
-def interval_of(
-    network: Network,
-    node: Affine,
-    intervals: list[Interval],
-    ball: RoundBall | None,
-    is_late: Callable[[], bool] = lambda: False,
+def range_of_product(
+    total: Interval, difference: Interval, first: Interval, second: Interval
 ) -> Interval:
-    """The interval of an affine function of the network's nodes that is no node itself.
-
-    `intervals` has those of all nodes. Once it `is_late`, by interval propagation alone."""
-    found = _affine_interval(node, intervals, ball)
-    lines: dict[int, Lines] = {}
-    for i, own in enumerate(network.nodes[: 1 + max(node.sources, default=0)]):
-        if isinstance(own, Activation):
-            ends = intervals[own.source]
-            lines[i] = activations.linear_bounds(own.kind, *ends, own.parameters)
-    return _cut_entries(network, node, np.arange(node.size), found, intervals, lines, ball, is_late)
+    """The range of u^2 - v^2, from those of u + v, u - v, u^2 and v^2."""
+    corners = np.stack([one * other for one in total for other in difference])
+    # Where something overflowed, an end is NaN and is ignored. Other ends have one rounding.
+    lower = np.nextafter(np.fmax(corners.min(axis=0), first[0] - second[1]), -np.inf)
+    upper = np.nextafter(np.fmin(corners.max(axis=0), first[1] - second[0]), np.inf)
+    return np.minimum(lower, upper), np.maximum(lower, upper)
 
 
-def _affine_interval(node: Affine, intervals: list[Interval], ball: RoundBall | None) -> Interval:
+def affine_interval(node: Affine, intervals: list[Interval], ball: RoundBall | None) -> Interval:
     """The interval of an affine node, from those of its sources; in a ball, the better of two."""
     lower, upper = _interval_of_sum(node, intervals, None)
     if ball is None or 0 not in node.sources:
@@ -123,67 +234,6 @@ def _interval_of_sum(node: Affine, intervals: list[Interval], ball: RoundBall | 
     return middle - radius - error, middle + radius + error
 
 
-def _tighten(
-    network: Network,
-    i: int,
-    reader: Activation,
-    intervals: list[Interval],
-    lines: dict[int, Lines],
-    ball: RoundBall | None,
-    is_late: Callable[[], bool],
-) -> Interval:
-    """The interval of node i cut down by backward bounds, until it is late.
-
-    Only of the entries whose slope in `reader` is not known yet."""
-    lo = intervals[i][0].copy()
-    hi = intervals[i][1].copy()
-    is_cut = ball is not None and ball.is_cut_by(*intervals[0])
-    if not (is_cut or reads_more_than_the_input(network, i)):
-        return lo, hi
-    low, high = activations.slope_range(reader.kind, lo, hi, reader.parameters)
-    unknown = np.flatnonzero(low < high)
-    node = network.nodes[i]
-    assert isinstance(node, Affine)
-    return _cut_entries(network, node, unknown, (lo, hi), intervals, lines, ball, is_late)
-
-
-def _cut_entries(
-    network: Network,
-    node: Affine,
-    rows: Array,
-    interval: Interval,
-    intervals: list[Interval],
-    lines: dict[int, Lines],
-    ball: RoundBall | None,
-    is_late: Callable[[], bool],
-) -> Interval:
-    """The interval of an affine node with some entries cut down by backward bounds."""
-    lo = interval[0].copy()
-    hi = interval[1].copy()
-    before = (*network.nodes[: 1 + max(node.sources, default=0)], node)
-    work = 2 * len(rows) * _count_weights(before)
-    if work > MAX_WORK:
-        return lo, hi
-    entries = 2 * len(rows) * max(own.size for own in before)
-    parts = 1 + max(entries // MAX_ENTRIES, int(work // MAX_PART_WORK))
-    for part in np.array_split(rows, parts):
-        if is_late():
-            break
-        # One row for every entry, and one for its negative: lower bounds of both.
-        count = len(part)
-        start = np.zeros((2 * count, node.size))
-        k = np.arange(count)
-        start[k, part] = 1.0
-        start[count + k, part] = -1.0
-        bound = backward_lower(network, node, start, intervals, lines, ball)
-        # Where something overflowed, a bound is NaN and is ignored.
-        lo[part] = np.fmax(lo[part], bound[:count])
-        hi[part] = np.fmin(hi[part], -bound[count:])
-    # Rounding can make two valid bounds cross by an ulp on an interval of width zero: keep it
-    # non-empty.
-    return np.minimum(lo, hi), np.maximum(lo, hi)
-
-
 def _count_weights(nodes: tuple[Node, ...]) -> int:
     """The number of stored weights."""
     count = 0
@@ -215,47 +265,6 @@ class _Backward:
             self.rows[source] = self.rows[source] + product
         else:
             self.rows[source] = product
-
-
-def backward_lower(
-    network: Network,
-    node: Affine,
-    start: Array,
-    intervals: list[Interval],
-    lines: dict[int, Lines],
-    ball: RoundBall | None = None,
-) -> Array:
-    """Lower bounds on the rows of start @ (values of an affine node), over the box, cut with a ball.
-
-    A coefficient that underflows is off by less than TINY, and multiplies a value of at most its
-    magnitude."""
-    state = _Backward({}, np.zeros(len(start)), np.zeros(len(start)))
-    magnitude = [np.maximum(np.abs(lo), np.abs(hi)) for lo, hi in intervals]
-    last = max(node.sources, default=0)
-    steps = last + 1
-    _through_affine(state, node, start, magnitude, gamma(node.size + steps + 4))
-    for k in range(last, 0, -1):
-        own = network.nodes[k]
-        if k not in state.rows:
-            continue
-        row = state.rows.pop(k)
-        error = gamma(own.size + steps + 4)
-        if isinstance(own, Affine):
-            _through_affine(state, own, row, magnitude, error)
-        elif isinstance(own, Activation):
-            _through_activation(state, own, row, magnitude, error, lines[k])
-    row = state.rows.get(0, np.zeros((len(start), network.input_size)))
-    value = InputSet(*intervals[0], ball).least_values(row)
-    constant = state.constant
-    slack = state.slack
-    # The sums of constants and slacks are rounded too, a few terms each.
-    total = value + constant - slack
-    return (
-        total
-        - gamma(4 * steps + 8) * (np.abs(value) + np.abs(constant) + slack) * 1.01
-        - slack * 1e-3
-        - TINY
-    )
 
 
 def _through_affine(

@@ -9,7 +9,7 @@ With u and v the inputs of the squares, what reads u^2 - v^2 reads x_1 + x_2 in 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -17,27 +17,9 @@ import scipy.sparse as sp
 
 from ..model.network import Activation, Network
 from ..model.products import Product
-from ..model.round_ball import RoundBall
 from ..numerics.arrays import Array
 from .derivative import Blocks, DerivativeProblem
-from .intervals import Interval, interval_of
-
-Factors = Mapping[int, Interval]  # by activation node: the ranges of slopes that its neurons get
-
-
-def factor_ranges(
-    network: Network,
-    products: Sequence[Product],
-    intervals: list[Interval],
-    ball: RoundBall | None,
-    is_late: Callable[[], bool],
-) -> Factors:
-    """The ranges of both factors of every product, with these intervals of all nodes."""
-    found = {}
-    for product in products:
-        for node, factor in ((product.first, product.total), (product.second, product.difference)):
-            found[node] = interval_of(network, factor, intervals, ball, is_late)
-    return found
+from .intervals import Factors, Interval
 
 
 def factored(

@@ -22,9 +22,9 @@ from ..model.products import Product, find_products
 from ..model.round_ball import RoundBall
 from ..numerics.arrays import Array
 from .derivative import DerivativeProblem, derivative_problem
-from .intervals import Interval, preactivation_intervals
+from .intervals import Factors, Interval, enclose
 from .presolve import only_rows, presolve, split_rows
-from .products import Factors, factor_ranges, factored, slopes_of_factors
+from .products import factored, slopes_of_factors
 from .proofs import Tree
 
 
@@ -160,10 +160,11 @@ def pose(
     size = network.input_size
     ends = question.domain.bounds(size)
     ball = question.domain.ball(size)
-    intervals = preactivation_intervals(network, *ends, ball, progress, is_late)
-    raw = raw_problem(network, question, intervals)
     products = find_products(network)
-    factors = factor_ranges(network, products, intervals, ball, is_late)
+    enclosure = enclose(network, *ends, ball, products, progress, is_late)
+    intervals = enclosure.intervals
+    factors = enclosure.factors
+    raw = raw_problem(network, question, intervals)
     problem = presolve(factored(network, raw, products, factors, intervals))
     return Posed(smaller, question, intervals, raw, problem, products=products, factors=factors)
 
