@@ -18,12 +18,12 @@ def objective_polynomial(problem: Problem) -> Polynomial:
     """Section 4, rule products: the polynomial p in variables of [0, 1].
 
     For one row it is C x, with t = 2 x - 1 and s = l + (u - l) x. For several rows it is r.C x,
-    with t = 1 for the only input, and a variable r = 2 x - 1 for every row.
+    with a variable r = 2 x - 1 for every row, and t = 1 for an only input.
     """
     one_row = len(problem.C.rows) == 1
     values: list[Polynomial] = []
     for j in range(problem.inputs):
-        if one_row:
+        if one_row or problem.inputs > 1:
             values.append({(): -ONE, (j,): TWO})
         else:
             values.append({(): ONE})

@@ -211,8 +211,9 @@ def rule_product_of_norms(lines: Lines, term: Term) -> Amounts:
 
     Norms are submultiplicative, so that it bounds the derivative of the node.
     """
-    allowed = term.is_whole and term.norms == EUCLIDEAN
-    lines.require(allowed, "the rule 'product' is for l2, and bounds the objective as a whole")
+    allowed = term.is_whole and term.norms.inputs == "l2"
+    reason = "the rule 'product' is for l2 on the inputs, and bounds the objective as a whole"
+    lines.require(allowed, reason)
     numbers = [term.largest_unit]
     for i, node in enumerate(term.network.nodes[1:], start=1):
         if node.is_activation:
@@ -223,7 +224,7 @@ def rule_product_of_norms(lines: Lines, term: Term) -> Amounts:
             for source, matrix in node.inputs:
                 number += spectral_norm(lines, matrix) * numbers[source]
             numbers.append(number)
-    return [("product", operator_norm(term.W, EUCLIDEAN) * numbers[-1])]
+    return [("product", operator_norm(term.W, term.norms) * numbers[-1])]
 
 
 def spectral_norm(lines: Lines, matrix: Matrix) -> Fraction:
@@ -252,8 +253,8 @@ def rule_krivine_products(lines: Lines, term: Term) -> Amounts:
     """
     problem = term.problem
     rows = len(problem.C.rows)
-    allowed = rows == 1 or problem.inputs == 1
-    require(allowed, "products bound a single row, or a single input", REJECTED)
+    allowed = rows == 1 or problem.inputs == 1 or term.norms.inputs == "linf"
+    require(allowed, "products bound a single row, a single input, or a cube of inputs", REJECTED)
     variables = problem.C.width
     if rows > 1:
         variables += rows  # every row has a variable

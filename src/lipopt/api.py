@@ -63,8 +63,8 @@ def bound(
         network: a Network, or anything that `load` reads.
         input_shape: the shape of one input of a torch module, without the batch dimension.
         norm: the norm on the inputs, "linf", "l2" or "l1"; with several outputs, also on these.
-        output_norm: the norm on the outputs, with `output="all"`: the same, or "linf", or "l2" with
-            "linf" on the inputs. None for the same.
+        output_norm: the norm on the outputs, with `output="all"`: "linf", "l2" or "l1". None for the
+            same as on the inputs.
         scale: how much of each input counts as 1, such as [1, 100] for degrees and hundreds of feet:
             the norm on the inputs is that of differences / scale. None for 1.
         output: the number of an output, from 0, or "all".
@@ -155,8 +155,8 @@ def compare(
         methods: names of methods or their settings; all but "auto" if not given, those of other
             packages included. Without a time limit, branch and bound ends after some hundred cells.
         norm: the norm on the inputs, "linf", "l2" or "l1".
-        output_norm: the norm on the outputs, with `output="all"`: the same, or "linf", or "l2" with
-            "linf" on the inputs. None for the same.
+        output_norm: the norm on the outputs, with `output="all"`: "linf", "l2" or "l1". None for the
+            same as on the inputs.
         scale: how much of each input counts as 1, such as [1, 100] for degrees and hundreds of feet:
             the norm on the inputs is that of differences / scale. None for 1.
         output: the number of an output, from 0, or "all".
@@ -253,8 +253,8 @@ def lower_bound(
         network: a Network, or anything that `load` reads.
         input_shape: the shape of one input of a torch module, without the batch dimension.
         norm: the norm on the inputs, "linf", "l2" or "l1".
-        output_norm: the norm on the outputs, with `output="all"`: the same, or "linf", or "l2" with
-            "linf" on the inputs. None for the same.
+        output_norm: the norm on the outputs, with `output="all"`: "linf", "l2" or "l1". None for the
+            same as on the inputs.
         scale: how much of each input counts as 1, such as [1, 100] for degrees and hundreds of feet:
             the norm on the inputs is that of differences / scale. None for 1.
         output: the number of an output, from 0, or "all".

@@ -84,7 +84,7 @@ def test_any_products_with_any_multipliers_are_a_bound(data, problem):
     assert bound("products", problem, unit, f"sets {len(chosen)}", *chosen) >= optimum(problem)
 
 
-@given(data=st.data(), problem=problems(rows=2, inputs=1))
+@given(data=st.data(), problem=problems(rows=2, inputs=1) | problems(rows=2, inputs=2))
 def test_any_products_bound_the_sum_of_several_rows(data, problem):
     chosen = data.draw(st.lists(sets(problem.C.width + 2), max_size=4))
     unit = f"unit {data.draw(st.integers(-5, 1))} 1"

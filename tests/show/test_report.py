@@ -355,16 +355,17 @@ def test_in_a_browser_nothing_has_to_be_scrolled_sideways(
     assert charts == done.html.count('class="narrow"') >= 3
 
 
-def test_units_and_another_norm_of_the_outputs(network: lipopt.Network) -> None:
+@pytest.mark.parametrize("norm", ["l2", "l1"])
+def test_units_and_another_norm_of_the_outputs(network: lipopt.Network, norm: str) -> None:
     ball = lipopt.Ball(np.full(4, 0.3), 0.1, scale=[1.0, 2.0, 3.0, 4.0])
-    options: Any = {"scale": [1.0, 2.0, 3.0, 4.0], "output_norm": "l2", "output": "all"}
+    options: Any = {"scale": [1.0, 2.0, 3.0, 4.0], "output_norm": norm, "output": "all"}
     done = report(network, domain=ball, samples=50, **options)
     plain = page_text(done.html)
     upper = lipopt.bound(network, domain=ball, samples=50, **options).upper
     assert done.result.upper == pytest.approx(upper)
     assert "if no input changes by more than 0.1 unit, then the outputs change by at most" in plain
-    assert "measured in the l2 norm" in plain
-    assert "changes of the outputs are measured in the l2 norm" in plain
+    assert f"measured in the {norm} norm" in plain
+    assert f"changes of the outputs are measured in the {norm} norm" in plain
     assert "changes of the outputs" not in page_text(report(network, samples=50).html)
     assert "each counted in its unit: input 0 = 1, input 1 = 2, input 2 = 3, input 3 = 4" in plain
 

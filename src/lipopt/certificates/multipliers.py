@@ -47,13 +47,13 @@ def multipliers_part(
         lines = [inputs, *variable_lines(network, whole), "rule path-sum"]
         return lines, path_sum_bound(task.problem) + enclosed
     flat = flatten(task.problem, settled=settled_neurons(task.problem, SETTLED * bound))
-    lines, cost = _rounded_lines(flat, proof, bound, task.problem.norm, doubts)
+    lines, cost = _rounded_lines(flat, proof, bound, task.problem.norms, doubts)
     head = [inputs, *variable_lines(network, flat), "rule sdp"]
     return [*head, *lines], round_up(cost) + slack_of(network, task, flat)
 
 
 def _rounded_lines(
-    flat: Flat, proof: Multipliers, bound: float, norm: Norm, doubts: Doubts
+    flat: Flat, proof: Multipliers, bound: float, norms: tuple[Norm, Norm], doubts: Doubts
 ) -> tuple[list[str], Fraction]:
     """Rounded multipliers with a factor, and the bound they prove.
 
@@ -71,7 +71,7 @@ def _rounded_lines(
         factor = factor_lines(_dual_matrix(flat, grid), room)
         if factor is None:
             continue
-        cost = grid.cost(norm)
+        cost = grid.cost(norms)
         if cost <= Fraction(bound) * (1 + Fraction(SDP_LOSS)):
             return [*grid.lines(), *factor], cost
     raise LipoptError(
@@ -113,9 +113,10 @@ class _Grid:
             Rounded.of(delta * (1 + (step + 1) * inflation), SDP_BITS),
         )
 
-    def cost(self, norm: Norm) -> Fraction:
+    def cost(self, norms: tuple[Norm, Norm]) -> Fraction:
         """The bound that the multipliers prove."""
-        return _cost(self.delta, norm.bounds_each_input) + _cost(self.mu, norm.is_by_input)
+        norm, output = norms
+        return _cost(self.delta, norm.bounds_each_input) + _cost(self.mu, output is Norm.L1)
 
     def lines(self) -> list[str]:
         return [f"mu {self.mu}", f"delta {self.delta}", f"tau {together(self.tau)}"]

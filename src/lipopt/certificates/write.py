@@ -15,7 +15,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from ..errors import LipoptError
-from ..methods.baselines import path_sum_bound, path_sum_rows
+from ..methods.baselines import path_sum_bound, path_sum_columns
 from ..model import activations
 from ..model.domain import Domain
 from ..model.merging import Merged
@@ -214,8 +214,11 @@ def _write_sign_multipliers(case: Case, proof: SignMultipliers) -> Iterator[Part
 
 
 def _write_layer_norms(case: Case, proof: LayerNorms) -> Iterator[Part]:
-    """The path sum is never above the product of norms, up to rounding, but in l2."""
-    if case.task.problem.norm is not Norm.L2 or _path_sum_suffices(case):
+    """With l2 on the inputs alone the product of norms may be below the path sum, up to rounding.
+
+    For one row of several, the rule has the norm of the whole last layer: it is not used."""
+    norm, output = case.task.problem.norms
+    if norm is not Norm.L2 or output.is_by_output or _path_sum_suffices(case):
         yield _path_sum_part(case)
         return
     head, slack = _all_inputs(case)
@@ -224,9 +227,7 @@ def _write_layer_norms(case: Case, proof: LayerNorms) -> Iterator[Part]:
 
 
 def _write_matrix_norm(case: Case, proof: MatrixNorm) -> Iterator[Part]:
-    """The norm of a matrix, with half of it as mu and half as delta."""
-    half = proof.value / 2
-    yield from _write_multipliers(case, Multipliers(half, np.array([half]), []))
+    yield from _write_multipliers(case, proof.multipliers)
 
 
 def _write_by_input(case: Case, proof: ByInput) -> Iterator[Part]:
@@ -235,7 +236,7 @@ def _write_by_input(case: Case, proof: ByInput) -> Iterator[Part]:
     problem = case.task.problem
     whole = flatten(problem)
     slack = slack_of(network, case.task, whole)
-    sums = path_sum_rows(problem).sum(axis=0) + problem.slack
+    sums = path_sum_columns(problem) + problem.slack
     rest = []
     for j in range(problem.inputs):
         if j not in proof.proofs or sums[j] <= case.bound * (1 + ROOM) + slack:

@@ -89,7 +89,7 @@ def alternating(
     rows = np.ones((1, columns))
     if problem.outputs > 1:
         directions = rng.standard_normal((problem.outputs, columns))
-        rows = (problem.output_norm or problem.norm).dual.best_direction(directions)
+        rows = problem.norms[1].dual.best_direction(directions)
     best = _ascend(problem, budget, slopes, rows, IMPROVEMENT)
     failures = 0
     for _ in range(shakes):
@@ -119,7 +119,7 @@ def _ascend(
             x.append(slopes[i] * y)
         output = apply(problem.objective, x, problem.outputs)
         if problem.outputs > 1:
-            rows = (problem.output_norm or problem.norm).dual.best_direction(output)
+            rows = problem.norms[1].dual.best_direction(output)
         new = (rows * output).sum(axis=0)
         improved = (new > value * (1 + gain)).any()
         value = np.maximum(new, value)

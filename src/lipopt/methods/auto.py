@@ -72,8 +72,8 @@ class Auto:
     def _in_larger_norm(self, task: Task) -> UpperBound | None:
         """What is proved of one output in the next larger norm, if that may be smaller."""
         norm = task.problem.norm.next_larger
-        is_one_output = task.problem.outputs == 1 and task.problem.has_one_norm
-        if norm is None or not is_one_output:
+        inner, outer = task.problem.norms
+        if norm is None or task.problem.outputs > 1 or inner is not outer:
             return None
         other = task.in_norm(norm)
         known = None

@@ -24,16 +24,14 @@ def product_bound(problem: DerivativeProblem, is_late: bool = False) -> float:
     """The product of the norms of the layers, of a problem that was not presolved.
 
     The norms of branches add up. If it `is_late`, norms are bounded by those of absolute values."""
-    of_matrix = problem.norm.quickly_of_matrix_up if is_late else problem.norm.of_matrix_up
+    norm, output = problem.norms
+    of_matrix = norm.quickly_of_matrix_up if is_late else norm.of_matrix_up
     sizes = [1.0]  # bounds on the norms of x, by source
     for layer in problem.layers:
         sizes.append(_grown(of_matrix, layer.blocks, sizes, float(layer.steepest.max())))
-    if problem.has_one_norm:
+    if norm is output:
         return _grown(of_matrix, problem.objective, sizes, 1.0)
-
-    def of_last_matrix(matrix: Matrix) -> float:
-        return problem.norm.of_matrix_up(matrix, problem.output_norm)
-
+    of_last_matrix = partial(norm.of_matrix_up, output=output)
     return _grown(of_last_matrix, problem.objective, sizes, 1.0)
 
 
@@ -65,6 +63,12 @@ def path_sum_rows(problem: DerivativeProblem) -> Array:
             added = times_up(transposed(matrix), through)
             gradient[source] = up(gradient[source] + added, 1)
     return gradient[0].T
+
+
+def path_sum_columns(problem: DerivativeProblem) -> Array:
+    """Upper bounds on how much each input alone can change, in the norm on the outputs."""
+    rows = path_sum_rows(problem)
+    return up(problem.norms[1].of_vectors(rows), 2 * problem.outputs)
 
 
 def path_sum_bound(problem: DerivativeProblem) -> float:

@@ -1,7 +1,8 @@
 """The three norms, and everything in which they differ.
 
 The norm on the inputs is also the one on the outputs, unless another one is asked for. With one output
-that is an absolute value.
+that is an absolute value. If the norm on the outputs is l_inf, the constant is a maximum over outputs; if
+that on the inputs is l1, a maximum over inputs.
 
                         l_inf                     l2                    l1
     directions t        |t_j| <= 1, each          |t|_2 <= 1            +-e_j: one input
@@ -23,7 +24,7 @@ from ..numerics.semidefinite import spectral_norm_up
 
 NormName: TypeAlias = Literal["linf", "l2", "l1"]
 SMALLEST = 1e-300  # what is divided by is kept above this
-SIGN_STEPS = 5  # towards a better direction of signs, each of which lets the norm grow
+TURNS = 5  # towards a better direction, each of which lets the norm grow
 
 
 class Norm(StrEnum):
@@ -47,6 +48,14 @@ class Norm(StrEnum):
     def bounds_each_input(self) -> bool:
         """Whether a direction is bounded in every input on its own."""
         return self is Norm.LINF
+
+    def is_entrywise(self, output: Norm) -> bool:
+        """Whether the absolute values of a matrix's entries say what its operator norm is."""
+        return self.is_by_input or output.is_by_output
+
+    def is_hard(self, output: Norm) -> bool:
+        """Whether no formula has the operator norm of a matrix: from l_inf to l2, and from both to l1."""
+        return not self.is_entrywise(output) and self is not output
 
     @property
     def words(self) -> str:
@@ -81,7 +90,7 @@ class Norm(StrEnum):
         """Directions r of the outputs and t of the inputs where r.J t is the operator norm of J.
 
         J is (outputs, inputs) and finite. In plain floating point: the lengths of both may be off 1.
-        From l_inf to l2 they are good ones, not always best."""
+        From l_inf to l2, and from both to l1, they are good ones, not always best."""
         output = output or self
         if output is Norm.LINF:
             row = int(self.dual.of_vectors(jacobian.T).argmax())
@@ -95,11 +104,22 @@ class Norm(StrEnum):
             return output.dual.best_direction(jacobian[:, [column]])[:, 0], t
         largest = max(float(np.abs(jacobian).max()), SMALLEST)
         scaled = jacobian / largest
-        if self is Norm.LINF:
-            t = _good_signs(scaled[:, :, None])[:, 0]
-            return Norm.L2.best_direction((scaled @ t)[:, None])[:, 0], t
-        left, _, right = np.linalg.svd(scaled, full_matrices=False)
-        return left[:, 0], right[0]
+        if not self.is_hard(output):
+            left, _, right = np.linalg.svd(scaled, full_matrices=False)
+            return left[:, 0], right[0]
+        t = self._good_directions(scaled[:, :, None], output)[:, 0]
+        return output.dual.best_direction((scaled @ t)[:, None])[:, 0], t
+
+    def _good_directions(self, jacobian: Array, output: Norm) -> Array:
+        """t where the norm of J t is large, (inputs, columns), for J in (outputs, inputs, columns).
+
+        The best t for the largest row; then by turns the best direction of the outputs, and t."""
+        rows = self.dual.of_vectors(jacobian.swapaxes(0, 1)).argmax(axis=0)
+        t = self.best_direction(jacobian[rows, :, np.arange(jacobian.shape[2])].T)
+        for _ in range(TURNS):
+            r = output.dual.best_direction(np.einsum("mnk,nk->mk", jacobian, t))
+            t = self.best_direction(np.einsum("mnk,mk->nk", jacobian, r))
+        return t
 
     def length_up(self, vector: Array) -> float:
         """An upper bound on the norm of a vector."""
@@ -108,8 +128,8 @@ class Norm(StrEnum):
     def of_jacobians(self, jacobian: Array, output: Norm | None = None) -> Array:
         """The operator norm of every J in (outputs, inputs, columns), in plain floating point.
 
-        It is not finite where J is not. From l_inf to l2 it is a lower bound: |J t| at a t that is
-        good, not always best."""
+        It is not finite where J is not. From l_inf to l2, and from both to l1, it is a lower bound:
+        |J t| at a t that is good, not always best."""
         output = output or self
         if output is Norm.LINF:
             return np.asarray(self.dual.of_vectors(jacobian.swapaxes(0, 1)).max(axis=0))
@@ -117,9 +137,9 @@ class Norm(StrEnum):
             return np.asarray(output.of_vectors(jacobian).max(axis=0))
         largest = np.maximum(np.abs(jacobian).max(axis=(0, 1)), SMALLEST)
         scaled = jacobian / largest
-        if self is Norm.LINF:
-            changes = np.einsum("mnk,nk->mk", scaled, _good_signs(scaled))
-            return np.asarray(Norm.L2.of_vectors(changes) * largest)
+        if self.is_hard(output):
+            changes = np.einsum("mnk,nk->mk", scaled, self._good_directions(scaled, output))
+            return np.asarray(output.of_vectors(changes) * largest)
         if jacobian.shape[0] == 1:
             return np.asarray(np.sqrt(np.square(scaled[0]).sum(axis=0)) * largest)
         scaled = np.where(np.isfinite(largest), scaled, 0.0)  # the SVD takes finite numbers alone
@@ -155,35 +175,26 @@ class Norm(StrEnum):
         return float(up_float(float(np.sqrt(up_float(product, 1))), 1)) if product else 0.0
 
     def of_bounds_up(self, rows: Array, output: Norm | None = None) -> float:
-        """An upper bound on the norm of every matrix whose absolute values `rows` bounds."""
+        """An upper bound on the norm of every matrix whose absolute values `rows` bounds.
+
+        All signs agree at best."""
         output = output or self
-        count = rows.size + 4
-        if output is Norm.LINF and self is not Norm.LINF:
-            return up_float(float(self.dual.of_vectors(rows.T).max()), count)
-        if output is Norm.L2 and self is Norm.LINF:  # all signs agree at best
-            return up_float(float(Norm.L2.of_vectors(rows.sum(axis=1))), 2 * count)
-        if self is not Norm.L2:
+        if self is output is not Norm.L2:
             return self.of_matrix_up(rows)
+        count = 2 * rows.size + 4
+        if output is Norm.LINF:
+            return up_float(float(self.dual.of_vectors(rows.T).max()), count)
+        if self is Norm.L1:
+            return up_float(float(output.of_vectors(rows).max()), count)
+        if self is Norm.LINF:
+            return up_float(float(output.of_vectors(rows.sum(axis=1))), count)
+        if output is Norm.L1:
+            return up_float(float(Norm.L2.of_vectors(rows.sum(axis=0))), count)
         largest = float(rows.max())
         squares = float(np.square(rows / largest).sum())
         frobenius = up_float(largest * float(np.sqrt(squares)), count)
         product = Norm.LINF.of_matrix_up(rows) * Norm.L1.of_matrix_up(rows)
         return min(frobenius, float(np.sqrt(up_float(product, 1))))
-
-    def squared_ratio_to_l2(self, inputs: int, outputs: int) -> int:
-        """The square of the factor by which the l2 constant must be multiplied to bound this one."""
-        return {Norm.L2: 1, Norm.LINF: inputs, Norm.L1: outputs}[self]
-
-
-def _good_signs(jacobian: Array) -> Array:
-    """t of signs where |J t|_2 is large, (inputs, columns), for J in (outputs, inputs, columns)."""
-    rows = np.abs(jacobian).sum(axis=1).argmax(axis=0)
-    columns = np.arange(jacobian.shape[2])
-    t = np.where(jacobian[rows, :, columns].T < 0, -1.0, 1.0)
-    for _ in range(SIGN_STEPS):
-        outputs = np.einsum("mnk,nk->mk", jacobian, t)
-        t = np.where(np.einsum("mnk,mk->nk", jacobian, outputs) < 0, -1.0, 1.0)
-    return t
 
 
 def find_output_norm(norm: Norm, name: str | None, outputs: int) -> Norm:
@@ -191,14 +202,7 @@ def find_output_norm(norm: Norm, name: str | None, outputs: int) -> Norm:
     if name is None:
         return norm
     output = find_norm(name)
-    if outputs == 1:  # of one number, all norms are the absolute value
-        return norm
-    if output in (norm, Norm.LINF) or (norm, output) == (Norm.LINF, Norm.L2):
-        return output
-    raise LipoptError(
-        f"the norm {norm} on the inputs does not go with {output} on the outputs; on the outputs it can"
-        " be the same, or linf, or with linf on the inputs l2"
-    )
+    return norm if outputs == 1 else output  # of one number, all norms are the absolute value
 
 
 def find_norm(name: str) -> Norm:

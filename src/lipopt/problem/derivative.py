@@ -75,9 +75,14 @@ class DerivativeProblem:
         object.__setattr__(self, "norm", Norm(self.norm))
 
     @property
-    def has_one_norm(self) -> bool:
-        """Whether the norm on the outputs is that on the inputs."""
-        return self.output_norm in (None, self.norm)
+    def norms(self) -> tuple[Norm, Norm]:
+        """The norm on the inputs, and the one on the outputs."""
+        return self.norm, self.output_norm or self.norm
+
+    @property
+    def adds_outputs(self) -> bool:
+        """Whether absolute values of all rows of C add up: the norm on the outputs is l1."""
+        return self.norms[1] is Norm.L1
 
     @property
     def outputs(self) -> int:

@@ -7,7 +7,7 @@ verifies; a method whose bound has no such proof leaves it out.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TypeAlias
 
@@ -29,13 +29,6 @@ class LayerNorms:
     """The product of the norms of the layers."""
 
 
-@dataclass(frozen=True)
-class MatrixNorm:
-    """The norm of the objective's matrix, in a problem without neurons."""
-
-    value: float
-
-
 @dataclass(frozen=True, eq=False)
 class KrivineTerms:
     """Multipliers >= 0 of products of x and 1 - x over small sets of variables.
@@ -52,17 +45,32 @@ class KrivineTerms:
 
 @dataclass(frozen=True, eq=False)
 class Multipliers:
-    """mu, delta and tau (one array per layer) for which the dual matrix S is semidefinite."""
+    """mu, delta and tau (one array per layer) for which the dual matrix S is semidefinite.
+
+    mu is a number that all rows share; or, if the norm on the outputs is l1, one for every row."""
 
     mu: float | Array
     delta: Array
     tau: list[Array]
+    by_input: bool = False  # whether inputs are varied one at a time: the norm on them is l1
 
     @property
     def bounds(self) -> Array:
-        """mu + sum of delta, rounded up; for l1 (an array mu), sum of mu + delta of every input."""
-        delta = self.delta if np.ndim(self.mu) else self.delta.sum(keepdims=True)
+        """The sum of mu and of delta, rounded up; or the sum of mu, and delta of every input."""
+        delta = self.delta if self.by_input else self.delta.sum(keepdims=True)
         return up(np.sum(self.mu) + delta, np.size(self.mu) + self.delta.size)
+
+
+@dataclass(frozen=True)
+class MatrixNorm:
+    """The norm of the objective's matrix, in a problem without neurons."""
+
+    value: float
+
+    @property
+    def multipliers(self) -> Multipliers:
+        """Half of it as mu, and half as delta."""
+        return Multipliers(self.value / 2, np.array([self.value / 2]), [])
 
 
 @dataclass(frozen=True, eq=False)
@@ -287,5 +295,5 @@ def best_by_input(proofs: Sequence[Multipliers]) -> dict[int, Multipliers]:
     found = {}
     for j, k in enumerate(best):
         chosen = proofs[k]
-        found[j] = Multipliers(chosen.mu, chosen.delta[[j]], chosen.tau)
+        found[j] = replace(chosen, delta=chosen.delta[[j]])
     return found

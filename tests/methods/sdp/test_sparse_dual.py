@@ -77,6 +77,21 @@ def test_equals_dense_blocks(norm, slopes, monkeypatch):
     assert sparse.details["primal"] <= sparse.value
 
 
+@pytest.mark.usefixtures("every_matrix_is_sparse")
+@pytest.mark.parametrize("norm", ["linf", "l2"])
+def test_sums_of_outputs_equal_dense_blocks(norm, monkeypatch):
+    rows = sp.csr_array(np.random.default_rng(0).standard_normal((3, 8)))
+    line = along_a_line(3, width=8, depth=2, norm=norm)
+    problem = replace(line, objective={2: rows}, output_norm=Norm.L1)
+    assert is_sparse(problem)
+    sparse = SDP()(Task(problem, problem))
+    monkeypatch.setattr(sparse_dual, "MIN_VARIABLES", 10**9)
+    dense = SDP()(Task(problem, problem))
+    assert sparse.value == pytest.approx(dense.value, rel=3e-4)
+    assert isinstance(sparse.proof, Multipliers)
+    assert is_exactly_semidefinite(problem, sparse.proof)
+
+
 @pytest.mark.parametrize("seed", range(4))
 def test_what_is_proved_is_exactly_so(seed, monkeypatch):
     """Multipliers that are barely enough are proved, those that are barely not enough are not."""

@@ -140,9 +140,17 @@ class Expander:
         neurons = int(found.cell.is_open.sum())
         order = self.reduced.inputs + neurons
         is_within_reach = target < found.bound <= target * WITHIN_REACH
-        if not is_within_reach or neurons == 0 or order > LARGEST_RELAXATION:
+        if not is_within_reach or order > LARGEST_RELAXATION:
+            return False
+        if neurons == 0 and self._has_exact_norms():
             return False
         return not self.reduced.has_blurred_kinks
+
+    def _has_exact_norms(self) -> bool:
+        """Whether interval arithmetic finds the norm of a Jacobian that is known."""
+        reduced = self.reduced
+        is_one_row = reduced.rows.shape[0] == 1
+        return is_one_row or reduced.norm.is_entrywise(reduced.output_norm or reduced.norm)
 
     def _should_refine(self, cell: Cell) -> bool:
         """Whether linear programs come before the next split."""

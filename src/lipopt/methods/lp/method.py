@@ -14,11 +14,11 @@ import numpy as np
 
 from ...errors import LipoptError
 from ...model.norms import Norm
-from ...numerics.rounding import up, up_float
+from ...numerics.rounding import up_float
 from ...problem.proofs import ByInput, KrivineTerms, PathSums
 from ...problem.task import Status, Task, UpperBound
 from ...solvers import highs
-from ..baselines import path_sum_bound, path_sum_rows
+from ..baselines import path_sum_bound, path_sum_columns
 from ..registry import register
 from .polynomial import norm_gradient, sources
 from .sparsity import PATTERNS, cliques
@@ -78,7 +78,7 @@ class LiPopt:
 
     def __call__(self, task: Task) -> UpperBound:
         problem = task.problem
-        if problem.norm is Norm.L2:
+        if Norm.L2 in problem.norms:
             raise LipoptError(
                 "the LP has no useful bound for the l2 norm (docs/lp.md); use method 'sdp'"
             )
@@ -86,7 +86,7 @@ class LiPopt:
             return UpperBound(problem.slack, proof=PathSums())
         if problem.norm.is_by_input:
             return self._largest_over_inputs(task)
-        if problem.outputs > 1:
+        if problem.outputs > 1 and not problem.adds_outputs:
             raise LipoptError(
                 "the LP takes one output at a time under the l_inf norm; split the rows first"
             )
@@ -103,7 +103,7 @@ class LiPopt:
 
         Inputs come in the order of their path sums, and the rest is left out as soon as the next
         path sum is no larger than the bound or a lower bound that is known."""
-        path_sums = up(path_sum_rows(task.problem).sum(axis=0), task.problem.outputs)
+        path_sums = path_sum_columns(task.problem)
         largest = 0.0
         status: Status = "complete"
         details: dict[str, Any] = {}

@@ -6,7 +6,7 @@ the path:
     p = sum over paths  w_1 w_2 ... w_d  t_j s_a s_b ...       max p = the problem's optimum
 
 The variables are mapped to [0, 1]: t = 2x - 1, s = l + (u - l) x. A slope that is known (l = u)
-is a constant. Several rows of C under the l1 norm bring a sign r = 2x - 1 each: |C x|_1 = max r.C
+is a constant. Several rows of C with l1 on the outputs bring a sign r = 2x - 1 each: |C x|_1 = max r.C
 x; then t = e_j needs no sign of its own. Variables are numbered t first, then the neurons layer
 by layer, then the rows.
 
@@ -98,20 +98,18 @@ def sources(problem: DerivativeProblem, only: int | None = None) -> list[Source]
     """t, the layers and the rows, as factors of monomials.
 
     With `only`, t is +-e_j for that input j, and weights that it does not reach are left out."""
-    if problem.outputs > 1 and only is None:
+    has_signs = problem.outputs > 1
+    if has_signs and not problem.adds_outputs:
         raise LipoptError(
-            "the polynomial of several outputs needs the l1 norm and one input; "
+            "the polynomial of several outputs needs the l1 norm on them; "
             "bound one output at a time, or use method 'sdp'"
         )
-    has_signs = problem.outputs > 1
     inputs = np.ones(problem.inputs)
     rows = np.ones(problem.outputs)
-    if has_signs:
+    direction = Source(0, -inputs, 2 * inputs, {})
+    if has_signs and only is not None:
         direction = Source(0, inputs, 0 * inputs, {})
-        output_range = (-rows, 2 * rows)
-    else:
-        direction = Source(0, -inputs, 2 * inputs, {})
-        output_range = (rows, 0 * rows)
+    output_range = (-rows, 2 * rows) if has_signs else (rows, 0 * rows)
     reached = [np.ones(problem.inputs, bool)]
     if only is not None:
         reached = [np.arange(problem.inputs) == only]
@@ -164,7 +162,7 @@ def count_terms(chain: list[Source]) -> float:
 def norm_gradient(
     problem: DerivativeProblem, only: int | None = None, limit: float = MAX_TERMS
 ) -> Polynomial:
-    """The polynomial of a problem with one row, or of one input (see `sources`)."""
+    """The polynomial of a problem, or of one of its inputs (see `sources`)."""
     chain = sources(problem, only)
     count = count_terms(chain)
     if count > limit:

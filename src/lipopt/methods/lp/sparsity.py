@@ -159,7 +159,7 @@ def pattern_sizes(problem: DerivativeProblem, degree: int) -> list[PatternSize]:
     """The sizes of all patterns at a degree, before anything is built.
 
     Where every input has its own LP, those of the largest."""
-    if not problem.norm.is_by_input and problem.outputs == 1:
+    if not problem.norm.is_by_input:
         return _sizes(sources(problem), degree)
     by_input = [_sizes(sources(problem, j), degree) for j in range(problem.inputs)]
     by_pattern = zip(*by_input, strict=True)

@@ -13,8 +13,8 @@ then at every feasible x, where the last sum is <= 0,
 One row, or the Euclidean norm of several: mu is the same for all and is counted once. delta: one
 for every input (linf), or one for all (l2), which is counted once. For l1, t is one of the unit
 vectors: S is asked to be positive semidefinite for every input on its own, without the others, and
-mu + delta_j is the bound for input j. There |C x| is the sum of the absolute values of rows, and
-every row has its own mu.
+mu + delta_j is the bound for input j. With l1 on the outputs, |C x| is the sum of the absolute values
+of rows, every row has its own mu, and the bound has their sum.
 
 S is sparse in blocks, one block for every pair of layers that interact. Eliminating variables from
 the output to the input (a block Cholesky factorization) keeps it so, and leaves one condition on
@@ -80,7 +80,7 @@ class Hint:
     sum of delta are one half of the bound each)."""
 
     squares: Array  # of the bounds: one, or for l1 one for every input
-    rows: Array  # the weights of the rows of C
+    rows: Array  # the weights of the rows of C: their sum is 1 where every row has its own mu
     delta: Array
     tau: list[Array]
     inflation: float  # by how much tau and delta were enlarged, relatively, to be on the safe side
@@ -91,6 +91,7 @@ class Dual:
     """The duals of problems of the same shape, or of one problem any number of times."""
 
     norm: Norm
+    adds_outputs: bool  # whether every row of C has a mu of its own
     form: QuadraticForm
     # Whether more inflation may give a better bound: blocks are then farther from singular.
     gains_by_inflation: ClassVar[bool] = True
@@ -98,7 +99,8 @@ class Dual:
     @staticmethod
     def of(problems: Sequence[DerivativeProblem], backend: Backend) -> Dual:
         """The duals of these problems."""
-        return Dual(problems[0].norm, QuadraticForm.of(problems, backend))
+        first = problems[0]
+        return Dual(first.norm, first.adds_outputs, QuadraticForm.of(problems, backend))
 
     @property
     def backend(self) -> Backend:
@@ -213,12 +215,13 @@ class Dual:
     def _scale_to_bound(self, hint: Hint, bound: float) -> Multipliers:
         """The multipliers of a hint, scaled so that mu and the sum of delta are bound / 2 each."""
         tau = [t / (2 * bound) for t in hint.tau]
+        mu = bound / 2 * hint.rows if self.adds_outputs else bound / 2
         if not self.layout.by_input:
-            return Multipliers(bound / 2, hint.delta / (2 * bound), tau)
+            return Multipliers(mu, hint.delta / (2 * bound), tau)
         claimed = hint.delta <= bound**2 * (1 + DELTA_TOLERANCE)
         raised = np.maximum(hint.delta, bound**2)
         delta = np.where(claimed, raised, UNCLAIMED_DELTA_FACTOR * hint.delta)
-        return Multipliers(bound / 2 * hint.rows, delta / (2 * bound), tau)
+        return Multipliers(mu, delta / (2 * bound), tau, by_input=True)
 
     def _best_tau(self, matrix: BlockMatrix, i: int, x: Sequence[Any]) -> Any:
         """tau = |g| / (h |y|), within limits.

@@ -1,7 +1,7 @@
 """LipSDP-Neuron (Fazlyab et al., 2019), as the paper compares it.
 
-It is the l2 bound, times sqrt(n_0) for linf, and times the square root of the number of outputs for
-l1.
+It is the l2 bound, times the square root of the number of inputs for linf on these, and times the
+square root of the number of outputs for l1 on those.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from ...model.norms import Norm
 from ...numerics.arrays import Array
 from ...numerics.rounding import up_float
 from ...problem.derivative import DerivativeProblem
-from ...problem.proofs import Multipliers
+from ...problem.proofs import MatrixNorm, Multipliers
 from ...problem.task import Task, UpperBound
 from ..registry import register
 from .method import SDP
@@ -37,26 +37,31 @@ class LipSDP:
         problem = task.problem
         under_l2 = replace(task, problem=replace(problem, norm=Norm.L2, output_norm=Norm.L2))
         found = SDP(gap=self.gap, device=self.device)(under_l2)
-        if problem.norm is Norm.L2:
+        norm, output = problem.norms
+        most_inputs = problem.inputs if norm is Norm.LINF else 1
+        most_outputs = problem.outputs if output is Norm.L1 else 1
+        factor = sqrt(most_inputs * most_outputs)
+        if factor == 1 and not norm.is_by_input:
             return found
-        factor = sqrt(problem.norm.squared_ratio_to_l2(problem.inputs, problem.outputs))
         value = up_float(found.value * factor, 2)
         proof = found.proof
+        if isinstance(proof, MatrixNorm):
+            proof = proof.multipliers
         if isinstance(proof, Multipliers):
-            proof = _rescale_proof(proof, problem, factor)
+            proof = _rescale_proof(proof, problem, sqrt(most_inputs / most_outputs))
         details = {**found.details, "l2": found.value}
         return UpperBound(value, found.status, proof=proof, details=details)
 
 
-def _rescale_proof(proof: Multipliers, problem: DerivativeProblem, factor: float) -> Multipliers:
-    """Multipliers of the l2 problem as multipliers under the problem's norm.
+def _rescale_proof(proof: Multipliers, problem: DerivativeProblem, scale: float) -> Multipliers:
+    """Multipliers of the l2 problem as multipliers under the problem's norms.
 
-    Repeating delta for every input (linf), or mu for every row (l1), makes their sum larger than
-    the other one. They are scaled so that both are the same again."""
-    repeats_delta = problem.norm.bounds_each_input
-    scale = factor if repeats_delta else 1 / factor
+    Repeating delta for every input, or mu for every row, may make their sum larger than the other
+    one. They are scaled so that both are the same again."""
     mu: float | Array = proof.mu * scale
-    if not repeats_delta:
+    if problem.adds_outputs:
         mu = np.full(problem.outputs, mu)
-    delta = np.full(problem.inputs, float(proof.delta[0]) / scale)
-    return Multipliers(mu, delta, [t / scale for t in proof.tau])
+    count = 1 if problem.norm is Norm.L2 else problem.inputs
+    delta = np.full(count, float(proof.delta[0]) / scale)
+    tau = [t / scale for t in proof.tau]
+    return Multipliers(mu, delta, tau, by_input=problem.norm.is_by_input)

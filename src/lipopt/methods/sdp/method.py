@@ -131,7 +131,8 @@ class SDP:
 
     def _solve_batch(self, tasks: Sequence[Task], arrays: Backend) -> list[UpperBound]:
         problems = [task.problem for task in tasks]
-        if not problems[0].layers:
+        norm, output = problems[0].norms
+        if not problems[0].layers and not norm.is_hard(output):
             return [_linear_bound(problem) for problem in problems]
         check_blocks(problems, self.device)
         search = Search(self.rank, self.gap)
@@ -207,6 +208,7 @@ def _report(task: Task, found: Found) -> UpperBound:
 
 def _linear_bound(problem: DerivativeProblem) -> UpperBound:
     """The bound where no hidden neuron is left: the norm of a matrix."""
-    total = problem.norm.of_matrix_up(problem.objective[0], problem.output_norm) + problem.slack
+    norm, output = problem.norms
+    total = norm.of_matrix_up(problem.objective[0], output) + problem.slack
     value = up_float(total, 1) if total else 0.0
     return UpperBound(value, proof=MatrixNorm(value))

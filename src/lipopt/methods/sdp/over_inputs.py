@@ -16,13 +16,13 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from ...numerics.arrays import Array
-from ...numerics.rounding import gamma, up
+from ...numerics.rounding import gamma
 from ...problem.derivative import DerivativeProblem
 from ...problem.presolve import drop_unused, one_input
 from ...problem.proofs import ByInput, Multipliers, best_by_input
 from ...problem.same_shape import padded, real_neurons
 from ...problem.task import Task
-from ..baselines import path_sum_rows
+from ..baselines import path_sum_columns
 from .backend import Backend
 from .dual import Dual
 from .hyperplanes import round_vectors
@@ -36,14 +36,14 @@ INPUTS_PER_BATCH = 8
 def maximum_over_inputs(task: Task, search: Search, arrays: Backend) -> Found:
     """The bound of a task under l1."""
     problem = task.problem
-    paths = path_sum_rows(problem).sum(axis=0)
+    paths = path_sum_columns(problem)
     left = np.argsort(-paths, kind="stable")
-    known = _Known(up(paths, problem.outputs))
+    known = _Known(paths)
     # Inputs that no neuron reads have a constant derivative: their path sum.
     is_read = _are_read(problem)
     known.value = float(np.max(known.bounds[~is_read], initial=0.0))
     known.primal = known.value
-    known.pop_lower = known.value * (1 - 2 * gamma(problem.outputs + 4))
+    known.pop_lower = known.value * (1 - 2 * gamma(2 * problem.outputs + 4))
     # Skip these, and inputs that no path leaves.
     left = left[is_read[left] & (paths[left] > 0)]
     left = left[known.bounds[left] > known.value]

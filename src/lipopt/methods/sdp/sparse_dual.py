@@ -116,7 +116,8 @@ class SparseDual:
         proofs: list[Multipliers | None] = []
         for problem, hint, bound in zip(self.problems, hints, bounds, strict=True):
             tau = [t / (2 * bound) for t in hint.tau]
-            multipliers = Multipliers(bound / 2, hint.delta / (2 * bound), tau)
+            mu = bound / 2 * hint.rows if problem.adds_outputs else bound / 2
+            multipliers = Multipliers(mu, hint.delta / (2 * bound), tau)
             proofs.append(multipliers if is_proved(problem, multipliers) else None)
         return proofs
 

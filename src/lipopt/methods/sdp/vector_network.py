@@ -10,7 +10,7 @@ that z_a lies in the ball with diameter [l_a y_a, u_a y_a]:
     l2:    sum_j |t_j|^2 = 1
     l1:    t = e_j times a unit vector, for one j
 
-    maximize |C X|, the Frobenius norm (linf, l2), or the sum of the norms of rows (l1)
+    maximize |C X|, the Frobenius norm, or the sum of the norms of rows (l1 on the outputs)
 
 One evaluation is a forward pass on r columns at once, its gradient a backward pass. With g the
 gradient of |C X| in z and in t, optimality says that every v_a and t_j points along its g.
@@ -37,7 +37,7 @@ Operators: TypeAlias = Mapping[int, Operator]  # blocks of A or C, by source
 
 # Added to lengths before dividing by them, so that nothing is divided by 0.
 MIN_LENGTH = 1e-150
-# The smallest share of one row in the sum over rows (l1). The dual divides by shares.
+# The smallest share of one row in the sum over rows. The dual divides by shares.
 MIN_ROW_SHARE = 1e-6
 # Added to the share of a vector in the value, relative to the mean share of its layer: vectors
 # that do not matter yet must be able to turn.
@@ -133,22 +133,26 @@ class VectorNetwork:
         objective: Operators,
         backend: Backend,
         *,
+        adds_outputs: bool = False,
         columns: Array | None = None,
         places: Sequence[Place] = (),
     ) -> None:
-        """`columns`: for l1, the one input of every problem that is not 0.
+        """`adds_outputs`: whether the norms of rows of C X add up.
 
+        `columns`: for l1, the one input of every problem that is not 0.
         `places`: the neurons of t and of every layer, by which known vectors are recognized."""
         self.norm = norm
         self.inputs = inputs
         self.layers = list(layers)
         self.objective = objective
         self.backend = backend
+        self.adds_outputs = adds_outputs
         self.columns = columns
         self.places = list(places)
         neurons = [layer.size for layer in self.layers]
         if columns is None:
-            self.batch = int(self.layers[0].half.shape[1])
+            # A problem without neurons is alone.
+            self.batch = int(self.layers[0].half.shape[1]) if self.layers else 1
             self.free = [inputs, *neurons]  # the number of vectors of each source to be found
         else:
             self.batch = len(columns)
@@ -170,7 +174,14 @@ class VectorNetwork:
         for layer in first.layers:
             places.append(Place(layer.node, layer.neurons))
         return VectorNetwork(
-            first.norm, first.inputs, layers, objective, backend, columns=columns, places=places
+            first.norm,
+            first.inputs,
+            layers,
+            objective,
+            backend,
+            adds_outputs=first.adds_outputs,
+            columns=columns,
+            places=places,
         )
 
     @property
@@ -282,8 +293,8 @@ class VectorNetwork:
         return vectors
 
     def rows(self, state: State) -> Array:
-        """The weights of the rows of C in every problem: for l1 their shares of the sum, else 1."""
-        if not self.norm.is_by_input:
+        """The weights of the rows of C in every problem: their shares of a sum of norms, else 1."""
+        if not self.adds_outputs:
             return np.ones((self.batch, self.outputs))
         exact = self.backend.numpy(sizes(state.outputs) / (state.values + MIN_LENGTH)).T
         shares = np.maximum(exact, MIN_ROW_SHARE)
@@ -423,13 +434,13 @@ class VectorNetwork:
 
     def _norms(self, outputs: Any) -> Any:
         """|C X| of every problem."""
-        if self.norm.is_by_input:
+        if self.adds_outputs:
             return sizes(outputs).sum(0)
         return (outputs * outputs).sum(-1).sum(0) ** 0.5
 
     def _output_sizes(self, outputs: Any) -> Any:
-        """What C X is divided by in the gradient: the norm of each row, or of all (linf, l2)."""
-        lengths = sizes(outputs) if self.norm.is_by_input else self._norms(outputs)
+        """What C X is divided by in the gradient: the norm of each row, or of all."""
+        lengths = sizes(outputs) if self.adds_outputs else self._norms(outputs)
         return lengths[..., None] + MIN_LENGTH
 
     def _views(self, x: Any) -> list[Any]:
