@@ -163,7 +163,15 @@ def test_processes_and_files_give_the_same_rows(
 
 
 def test_certificates_prove_the_balls(network, points, tmp_path: Path) -> None:
-    rows = certify(network, points, (0.1, 0.5), certificates=tmp_path / "proofs", cells=100)
+    rows = certify(
+        network,
+        points,
+        (0.1, 0.5),
+        certified_radius=True,
+        certificates=tmp_path / "proofs",
+        cells=100,
+    )
+    assert {row.question for row in rows if row.certificate} == {"class", "certified radius"}
     stored = lipcheck.network.read_network((tmp_path / "proofs/network.safetensors").read_bytes())
     assert {row.proof for row in rows} >= {"linear", "branching"}
     for row in rows:
@@ -175,9 +183,9 @@ def test_certificates_prove_the_balls(network, points, tmp_path: Path) -> None:
         words = theorem(claim, most=5)
         assert words.startswith("each of ")
         assert " is at least " in words
-        assert row.margin is not None
         assert row.label is not None
-        assert 0 < claim.bound <= row.margin
+        assert claim.bound > 0
+        assert row.margin is None or claim.bound <= row.margin
         assert len(claim.rows) == 2
         for other in claim.rows:
             assert other[row.label] == 1
@@ -294,10 +302,20 @@ def test_verdicts_without_a_file_are_shown(call, verdicts) -> None:
 
 def test_command_line_certificates(call, run) -> None:
     code, _, _ = call(
-        "--radius", "0.1", "--certificates", "proofs", "-o", "r.jsonl", "-q", "-j", "1"
+        "--certified-radius",
+        "--cells",
+        "20",
+        "--certificates",
+        "proofs",
+        "-o",
+        "r.jsonl",
+        "-q",
+        "-j",
+        "1",
     )
     assert code == 0
     row = next(row for row in read_rows("r.jsonl") if row.certificate is not None)
+    assert row.radius > 0
     code, _, _ = run("check", "model.safetensors", row.certificate)
     assert code == 0
 

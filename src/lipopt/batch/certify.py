@@ -64,8 +64,8 @@ def certify(
         time_limit: in seconds, for each row: after it, there is no more branch and bound.
         seed: of everything random.
         device: a torch device, such as "cuda", for linear bounds and better lines; None for NumPy.
-        certificates: a folder to write a certificate of every certified ball to, but not of
-            certified radii. The network is written there too.
+        certificates: a folder to write a certificate of every certified ball to, those of
+            certified radii included. The network is written there too.
         jobs: the number of processes on this machine; 1 is this process.
         cluster: the address of a Dask scheduler, to use its workers instead.
         path: a results file to append rows to as they finish; see docs/scaling.md.

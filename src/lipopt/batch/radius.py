@@ -14,7 +14,7 @@ import numpy as np
 
 from ..margins.attack import Attack, margin_gradients, margin_rows
 from ..margins.balls import Balls
-from ..margins.ladder import Effort, decide
+from ..margins.ladder import Decision, Effort, decide
 from ..model.network import Network
 from ..numerics.arrays import Array
 from .rows import Scale
@@ -41,6 +41,7 @@ class Radii:
     """What a search found of every point."""
 
     certified: Array  # the largest radius that was certified; 0 if none was
+    proofs: list[Decision | None]  # what certified it; None if none was
     broken: Array  # the least radius with an input of another class; infinite if none was found
 
 
@@ -59,6 +60,7 @@ def search_radii(
     """For every point a radius that is certified, and one that is broken, up to `largest`."""
     each = replace(effort, cells=-(-effort.cells // RADIUS_CELLS))
     certified = np.zeros(len(points))
+    proofs: list[Decision | None] = [None] * len(points)
     failed = np.full(len(points), np.inf)  # the least radius that could not be certified
     broken = np.full(len(points), np.inf)
     first = np.minimum(_expected(network, points, labels), largest)
@@ -74,6 +76,7 @@ def search_radii(
         for k, decision in zip(left, found, strict=True):
             if decision.status == "certified":
                 certified[k] = tried[k]
+                proofs[k] = decision
             else:
                 failed[k] = tried[k]
             if decision.status == "broken":
@@ -81,7 +84,7 @@ def search_radii(
             if decision.rung == "center":
                 failed[k] = 0.0
         tried = np.minimum(_between(certified, failed, tried), largest)
-    return Radii(certified, broken)
+    return Radii(certified, proofs, broken)
 
 
 def broken_radii(

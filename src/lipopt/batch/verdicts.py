@@ -29,7 +29,7 @@ from ..numerics.arrays import Array
 from ..numerics.blas import quiet
 from ..numerics.devices import import_torch
 from ..numerics.rounding import written_down, written_up
-from .radius import broken_radii, largest_radius, search_radii
+from .radius import Radii, broken_radii, largest_radius, search_radii
 from .rows import Point, Scale, read_radii, read_scale
 
 CELLS = 1000  # of branch and bound for one ball: about a second on a network with 200 neurons
@@ -281,7 +281,7 @@ def _decide(
         for point, decision in zip(points, decisions, strict=True):
             row = _verdict(point, radius, decision)
             if ask.certificates is not None and decision.proofs is not None:
-                row = replace(row, certificate=_write(network, ask, point, radius, decision))
+                row = replace(row, certificate=_write(network, ask, point, row, decision))
             rows.append(row)
     except Exception as error:
         if len(points) == 1:
@@ -313,14 +313,15 @@ def _verdict(point: Point, radius: float, decision: Decision) -> Verdict:
     )
 
 
-def _write(network: Network, ask: Certify, point: Point, radius: float, decision: Decision) -> str:
-    """Write the certificate of a ball; the name of the file."""
+def _write(network: Network, ask: Certify, point: Point, row: Verdict, decision: Decision) -> str:
+    """Write the certificate of a row's ball; the name of the file."""
     assert ask.certificates is not None
     assert decision.proofs is not None
     assert point.label is not None
-    ball = ask.ball(point.x, radius)
+    ball = ask.ball(point.x, row.radius)
     certificate = certify_margins(network, ball, point.label, decision.proofs, decision.least)
-    file = Path(ask.certificates) / f"{point.number}-class-{radius}.cert"
+    name = f"{point.number}-{row.question.replace(' ', '-')}-{row.radius}.cert"
+    file = Path(ask.certificates) / name
     certificate.save(file)
     return str(file)
 
@@ -332,9 +333,12 @@ def _certified_radii(network: Network, ask: Certify, points: Sequence[Point]) ->
     x, labels = stacked(points)
     try:
         check_outputs(network, x)
-        effort = ask.effort(ask.cells, len(points))
+        effort = ask.effort(ask.cells, len(points), keeps_proofs=ask.certificates is not None)
         found = search_radii(network, x, labels, ask.balls, ask.largest, effort)
         broken = broken_radii(network, x, labels, ask.balls, found, ask.largest, ask.seed)
+        rows = []
+        for k, point in enumerate(points):
+            rows.append(_radius_row(network, ask, point, found, k))
     except Exception as error:
         if len(points) == 1:
             blank = Verdict(points[0].number, 0.0, CERTIFIED_RADIUS, points[0].label)
@@ -344,19 +348,25 @@ def _certified_radii(network: Network, ask: Certify, points: Sequence[Point]) ->
             rows += _certified_radii(network, ask, [point])
         return rows
     seconds = (time.perf_counter() - start) / len(points)
-    rows = []
-    for k, point in enumerate(points):
-        row = Verdict(point.number, float(found.certified[k]), CERTIFIED_RADIUS, point.label)
-        above = float(broken[k])
-        rows.append(
-            replace(
-                row,
-                status="certified" if row.radius > 0 else "open",
-                broken_radius=above if np.isfinite(above) else None,
-                seconds=seconds,
-            )
-        )
-    return rows
+    finished = []
+    for row, above in zip(rows, broken, strict=True):
+        broken_radius = float(above) if np.isfinite(above) else None
+        finished.append(replace(row, broken_radius=broken_radius, seconds=seconds))
+    return finished
+
+
+def _radius_row(network: Network, ask: Certify, point: Point, found: Radii, k: int) -> Verdict:
+    """The row of the certified radius of a point, number k of those that were searched together."""
+    row = Verdict(point.number, float(found.certified[k]), CERTIFIED_RADIUS, point.label)
+    decision = found.proofs[k]
+    if decision is None:
+        return replace(row, status="open")
+    row = replace(row, status="certified", proof=decision.rung)
+    if decision.proofs is None:
+        return row
+    # The least margin is next to nothing there: half of it leaves room for all roundings.
+    half = replace(decision, least=decision.least / 2)
+    return replace(row, certificate=_write(network, ask, point, row, half))
 
 
 def stacked(points: Sequence[Point]) -> tuple[Array, Array]:
