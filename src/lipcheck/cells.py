@@ -42,6 +42,7 @@ class Hints(NamedTuple):
 
     weights: Matrix  # a column for each constraint of the cell
     slopes: Matrix  # a column for each of its variables
+    multiplier: Fraction | None = None  # of the ball
 
 
 class Cut(NamedTuple):
@@ -199,10 +200,13 @@ def least_ends(cell: Cell, cuts: list[Cut]) -> Vector:
 
 
 def read_hints(lines: Lines, cell: Cell) -> Hints:
-    """Section 2: the weights of constraints, and the slopes of lines."""
+    """Section 2: the weights of constraints, the slopes of lines, the multiplier of a ball."""
     weights = lines.first_numbers("weights", len(cell.constraints), least=0)
     slopes = lines.first_numbers("slopes", cell.forms.count)
-    return Hints(weights, slopes)
+    multiplier = None
+    if cell.ball is not None and lines.starts_with("ball"):
+        multiplier = lines.number("ball", least=0)
+    return Hints(weights, slopes, multiplier)
 
 
 def least_values(cell: Cell, box: Bounds, rows: Matrix, hints: list[Hints]) -> Vector:
@@ -212,7 +216,8 @@ def least_values(cell: Cell, box: Bounds, rows: Matrix, hints: list[Hints]) -> V
     slopes = Matrix.stack([entry.slopes for entry in hints], forms.count)
     # Constraints and weights are >= 0: what is bounded is at most the form itself.
     rest = rows - weights @ forms.constraints
-    return lower_bounds(forms, cell.ranges, box, cell.ball, rest, slopes)
+    multipliers = [entry.multiplier for entry in hints]
+    return lower_bounds(forms, cell.ranges, box, cell.ball, rest, slopes, multipliers)
 
 
 def input_form(cell: Cell, place: Place) -> Matrix:

@@ -15,7 +15,7 @@ from typing import NamedTuple
 from .exact import GRID, TWO, ZERO, Matrix, Vector
 from .formulas import Interval
 from .functions import Function, Hull, hull, largest_gap, slope_range
-from .inputs import Ball, Bounds, least_values
+from .inputs import Ball, Bounds, least_divided
 from .network import Network, Node
 from .problem import Place
 from .squares import Product
@@ -234,6 +234,7 @@ def lower_bounds(
     ball: Ball | None,
     rows: Matrix,
     slopes: Matrix,
+    multipliers: Sequence[Fraction | None],
 ) -> Vector:
     """Section 3, cuts: a lower bound on each of these forms.
 
@@ -254,7 +255,7 @@ def lower_bounds(
             rows = rest + _times(taken, slopes_here) @ forms.inputs[i]
         end = begin
     constants, _ = rows.take([forms.columns.constant])
-    least = least_values(rows.first(height, forms.columns.inputs), box, ball)
+    least = least_divided(rows.first(height, forms.columns.inputs), box, ball, multipliers)
     sums = zip(totals, constants.row_sums(), least, strict=True)
     return [a + b + c for a, b, c in sums]
 

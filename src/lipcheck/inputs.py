@@ -1,8 +1,21 @@
 """Boxes of inputs and what balls leave of them: section 3 of spec/certificate.md, inputs in a ball."""
 
+from collections.abc import Sequence
+from fractions import Fraction
 from typing import NamedTuple
 
-from .exact import ONE, ZERO, Matrix, Vector, root_rounded_up, sum_of_squares
+from .exact import (
+    ONE,
+    TWO,
+    ZERO,
+    Matrix,
+    Vector,
+    root_rounded_up,
+    shortened_down,
+    sum_of_squares,
+)
+
+PART_BITS = 64  # of a part of an entry that is left to a ball
 
 
 class Bounds(NamedTuple):
@@ -48,6 +61,54 @@ class Ball(NamedTuple):
             else:
                 falls.append(row.largest())
         return falls
+
+
+def least_divided(
+    rows: Matrix, box: Bounds, ball: Ball | None, multipliers: Sequence[Fraction | None]
+) -> Vector:
+    """Section 3, inputs in a ball: the same as `least_values`, or more for rows with a multiplier."""
+    found = least_values(rows, box, ball)
+    if ball is None:
+        return found
+    for number, multiplier in enumerate(multipliers):
+        if multiplier is not None:
+            row = rows.chosen_rows([number])
+            found[number] = max(found[number], _divided_value(row, box, ball, multiplier))
+    return found
+
+
+def _divided_value(row: Matrix, box: Bounds, ball: Ball, multiplier: Fraction) -> Fraction:
+    """What remains of a row if the multiplier says which part of it is left to the ball."""
+    (entries,) = row.rows
+    unit = TWO**row.exponent
+    part = {}
+    for j in range(row.width):
+        entry = entries.get(j, 0) * unit
+        part[j] = _left_to_ball(entry, box.lower[j], box.upper[j], ball, j, multiplier)
+    to_ball = Matrix.of([part], row.width)
+    (at_center,) = to_ball.times(ball.center)
+    (fall,) = ball.falls(to_ball)
+    (at_ends,) = (row - to_ball).minimum(*box)
+    return at_center - fall + at_ends
+
+
+def _left_to_ball(
+    entry: Fraction, low: Fraction, high: Fraction, ball: Ball, j: int, multiplier: Fraction
+) -> Fraction:
+    """The part of an entry that is left to the ball. What is no entry is rounded: any part will do."""
+    radius = ball.radii[j]
+    if radius == 0:
+        return entry
+    below = ball.center[j] - high
+    above = ball.center[j] - low
+    if ball.norm == "l2":
+        factor = multiplier / radius**2
+    else:
+        factor = multiplier / radius
+        below = Fraction((below > 0) - (below < 0))
+        above = Fraction((above > 0) - (above < 0))
+    part = min(max(entry, factor * below), factor * above)
+    return part if part == entry else shortened_down(part, PART_BITS)
 
 
 def least_values(rows: Matrix, box: Bounds, ball: Ball | None) -> Vector:

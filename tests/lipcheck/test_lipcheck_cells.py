@@ -26,7 +26,7 @@ from lipcheck.cells import (
 from lipcheck.claim import Claim
 from lipcheck.curvature import BENDS
 from lipcheck.exact import Matrix
-from lipcheck.inputs import Bounds
+from lipcheck.inputs import Ball, Bounds, least_divided
 from lipcheck.intervals import enclose
 from lipcheck.lines import Lines
 from lipcheck.network import read_network
@@ -304,3 +304,29 @@ def test_trees_of_random_networks_are_verified(seed, norm, local, path):
     assert (
         verdict(network, text.replace(numbers("bound", [writer.bound]), smaller).encode())[0] == 1
     )
+
+
+EIGHTHS = st.integers(-16, 16).map(lambda n: Fraction(n, 8))
+
+
+@given(
+    st.sampled_from(["l1", "l2"]),
+    st.lists(st.tuples(*[EIGHTHS] * 6), min_size=1, max_size=4),
+    st.integers(0, 40).map(lambda n: Fraction(n, 8)),
+)
+def test_any_multiplier_of_a_ball_gives_a_bound(norm, inputs, multiplier):
+    """At points of the box that lie in the ball, in exact arithmetic."""
+    row, center, radii, one, other, share = zip(*inputs, strict=True)
+    box = Bounds([*map(min, one, other)], [*map(max, one, other)])
+    ball = Ball(norm, list(center), [abs(radius) for radius in radii])
+    matrix = Matrix.of([dict(enumerate(row))], len(row))
+    (least,) = least_divided(matrix, box, ball, [multiplier])
+    for weight in (0, abs(share[0]) / 2, 1):
+        point = [low + weight * (high - low) for low, high in zip(*box, strict=True)]
+        steps = [x - c for x, c in zip(point, center, strict=True)]
+        if any(step != 0 and r == 0 for step, r in zip(steps, ball.radii, strict=True)):
+            continue
+        relative = [abs(s) / r if r else r for s, r in zip(steps, ball.radii, strict=True)]
+        power = 1 if norm == "l1" else 2
+        if sum(size**power for size in relative) <= 1:
+            assert sum(g * x for g, x in zip(row, point, strict=True)) >= least

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from scipy.optimize import linprog
 
 from lipopt import Ball, bound, load
 from lipopt.errors import LipoptError
@@ -59,6 +60,63 @@ def test_points_of_a_cut_ball_are_not_below_least_values(seed: int, norm: Norm) 
     assert (rows @ points >= least[:, None]).all()
     attained = (rows * inputs.least_points(rows)).sum(axis=1)
     assert np.allclose(attained, least, rtol=1e-9)
+
+
+@given(SEEDS, ROUND)
+def test_divided_values_are_below_all_points_and_attained(seed: int, norm: Norm) -> None:
+    """In l1 a linear program knows the least value; in l2 the point that the multiplier says has it."""
+    rng, ball = some_ball(seed, norm)
+    lower = ball.center - ball.radii * rng.choice([0.0, 0.3, 1.0], 5)
+    upper = ball.center + ball.radii * rng.choice([0.0, 0.3, 1.0], 5)
+    inputs = InputSet(lower, upper, ball)
+    points = inputs.moved_into(rng.uniform(lower[:, None], upper[:, None], (5, 300)))
+    rows = rng.normal(size=(20, 5))
+    least, multipliers = inputs.least_divided(rows)
+    assert (least >= inputs.least_values(rows)).all()
+    assert (rows @ points >= least[:, None]).all()
+    assert multipliers is not None
+    for row, value, multiplier in zip(rows, least, multipliers, strict=True):
+        if norm is Norm.L1:
+            attained = least_by_linear_program(ball, row, lower, upper)
+        else:
+            steps = ball.radii**2 * row / multiplier
+            attained = float(row @ np.clip(ball.center - steps, lower, upper))
+        size = float(np.abs(row) @ (np.abs(ball.center) + ball.radii))
+        assert abs(attained - value) <= 1e-7 * size
+
+
+def least_by_linear_program(ball: RoundBall, row: Array, lower: Array, upper: Array) -> float:
+    """In steps from the center, in radii: s = a - b, with a and b >= 0."""
+    cost = np.concatenate([row * ball.radii, -row * ball.radii])
+    ends = [*zip(0 * row, (upper - ball.center) / ball.radii, strict=True)]
+    ends += zip(0 * row, (ball.center - lower) / ball.radii, strict=True)
+    found = linprog(cost, A_ub=np.ones((1, 2 * len(row))), b_ub=[1.0], bounds=ends)
+    return float(row @ ball.center + found.fun)
+
+
+@given(SEEDS, ROUND)
+def test_divided_values_in_boxes_off_the_center(seed: int, norm: Norm) -> None:
+    """Cells of a ball may lie beside its center, or hold no point of it."""
+    rng, ball = some_ball(seed, norm)
+    lower = ball.center + ball.radii * rng.uniform(-1, 0.6, 5)
+    upper = lower + ball.radii * rng.uniform(0, 1, 5)
+    inputs = InputSet(lower, upper, ball)
+    points = rng.uniform(lower[:, None], upper[:, None], (5, 2000))
+    points = points[:, inputs.holds(points)]
+    rows = rng.normal(size=(20, 5))
+    least, _ = inputs.least_divided(rows)
+    assert (least >= inputs.least_values(rows)).all()
+    assert (rows @ points >= least[:, None]).all()
+
+
+def test_many_inputs_are_divided_in_the_simple_way() -> None:
+    size = 101
+    ball = RoundBall(Norm.L2, np.zeros(size), np.ones(size))
+    inputs = InputSet(np.full(size, -0.01), np.ones(size), ball)
+    rows = np.ones((1, size))
+    least, multipliers = inputs.least_divided(rows)
+    assert multipliers is None
+    assert (least == inputs.least_values(rows)).all()
 
 
 def test_inputs_at_the_end_of_the_box_are_left_to_it() -> None:

@@ -99,6 +99,7 @@ class Eliminated:
     slopes: Array  # (rows, width): of the lines, in the columns of the neurons that were replaced
     own: Array  # (rows, inputs): the coefficients of the inputs in the end
     met: list[Array]  # for every group, the coefficients that its neurons had
+    multipliers: Array | None  # of the ball that the domain is cut with, if it is
 
 
 def lower_bounds(
@@ -128,11 +129,11 @@ def lower_bounds(
     own = coefficients[:, :inputs]
     constant = coefficients[:, -1]
     is_left = coefficients[:, inputs:-1].any(axis=1)  # a neuron that no finite line encloses
-    least = domain.least_values(own)
+    least, multipliers = domain.least_divided(own)
     bounds = least + constant
     slack += gamma(roundings) * (np.abs(least) + np.abs(constant)) + TINY
     proved = np.where(is_left, -np.inf, bounds - 1.01 * slack)
-    return Eliminated(proved, slopes, own, met[::-1])
+    return Eliminated(proved, slopes, own, met[::-1], multipliers)
 
 
 def _mixed(pair: Array, mix: Array) -> Array:

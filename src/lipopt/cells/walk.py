@@ -122,7 +122,7 @@ class Walk:
         known = ~self.is_open[: self.group.start]
         slopes[:, : self.group.start][:, known] = self.slopes[0][: self.group.start][known]
         ends = _shortened(found.bounds, self.low[neurons], self.high[neurons])
-        return Cuts(sign < 0, neurons, sign * ends, weights, slopes)
+        return Cuts(sign < 0, neurons, sign * ends, weights, slopes, found.multipliers)
 
     def better_mixes(self, neurons: Array, sign: float, weights: Array) -> list[Mix]:
         """Mixes that are better than the usual ones, for every neuron on its own."""
@@ -148,13 +148,7 @@ class Walk:
             better = np.isfinite(cuts.ends) & (gain > WORTH * width)
         if not better.any():
             return
-        chosen = Cuts(
-            cuts.is_upper,
-            cuts.neurons[better],
-            cuts.ends[better],
-            cuts.weights[better],
-            cuts.slopes[better],
-        )
+        chosen = cuts.only(better)
         known[chosen.neurons] = chosen.ends
         self.cuts.append(chosen)
 

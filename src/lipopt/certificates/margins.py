@@ -120,7 +120,10 @@ class _Writer:
 
 def _leaf_lines(leaf: MarginTree) -> list[str]:
     assert isinstance(leaf, MarginLeaf)
-    return [
+    lines = [
         f"weights {Rounded.of(leaf.weights, SLOPE_BITS)}",
         f"slopes {Rounded.of(leaf.slopes, SLOPE_BITS)}",
     ]
+    if leaf.multiplier is not None:
+        lines.append(f"ball {exact([leaf.multiplier])}")
+    return lines

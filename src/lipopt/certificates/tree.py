@@ -154,9 +154,11 @@ def cut_lines(cuts: Cuts, nodes: Array, places: Array, bits: int) -> list[str]:
         _indices("upper" if cuts.is_upper else "lower", places[cuts.neurons]),
         f"ends {exact(cuts.ends)}",
     ]
-    for weights, slopes in zip(cuts.weights, cuts.slopes, strict=True):
+    for k, (weights, slopes) in enumerate(zip(cuts.weights, cuts.slopes, strict=True)):
         own.append(f"weights {Rounded.of(_trimmed(weights), bits)}")
         own.append(f"slopes {Rounded.of(_trimmed(slopes), bits)}")
+        if cuts.multipliers is not None:
+            own.append(f"ball {exact([float(cuts.multipliers[k])])}")
     return [*lines, *none, *own] if cuts.is_upper else [*lines, *own, *none]
 
 

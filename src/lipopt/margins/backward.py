@@ -71,12 +71,26 @@ class Bounded:
     own: Array  # (rows, inputs): the coefficients of the inputs in the end
     met: dict[int, Array]  # by activation node: the coefficients of its neurons
     lines: dict[int, Lines]  # and the lines that took their place
+    multipliers: Array | None  # (rows,): of balls that are cut with boxes
+
+    def multiplier(self, row: int) -> float | None:
+        """That of the ball of a row."""
+        return None if self.multipliers is None else float(self.multipliers[row])
 
 
 def lower_bounds(
-    network: Network, balls: Balls, sizes: Sizes, functions: Functions, relaxation: Relaxation
+    network: Network,
+    balls: Balls,
+    sizes: Sizes,
+    functions: Functions,
+    relaxation: Relaxation,
+    *,
+    is_simple: bool = False,
 ) -> Bounded:
-    """Lower bounds on the functions, each over the ball of its owner."""
+    """Lower bounds on the functions, each over the ball of its owner.
+
+    If it `is_simple`, balls that are cut with boxes have the simple division, as in the intervals of
+    a certificate; otherwise the best."""
     owners = functions.owners
     rows = dict(functions.rows)
     constant = functions.constant + 0.0
@@ -115,11 +129,15 @@ def lower_bounds(
     own = rows.get(0)
     if own is None:
         own = 0 * balls.lower[owners]
-    value = balls.least(own, owners)
+    multipliers = None
+    if is_simple:
+        value = balls.least(own, owners)
+    else:
+        value, multipliers = balls.least_divided(own, owners)
     # The sums of constants and slacks are rounded too, a few terms each.
     rounding = gamma(6 * last + 8) * (abs(value) + abs(constant) + slack) * 1.01
     bounds = value + constant - slack - rounding - slack * 1e-3 - TINY
-    return Bounded(bounds, own, met, used)
+    return Bounded(bounds, own, met, used, multipliers)
 
 
 def input_coefficients(network: Network, functions: Functions, relaxation: Relaxation) -> Array:

@@ -14,7 +14,7 @@ from functools import cached_property
 import numpy as np
 
 from ..model.norms import Norm
-from ..model.round_ball import APART, INSIDE, TINY_ROOT
+from ..model.round_ball import APART, INSIDE, MOST_DIVIDED, TINY_ROOT, Shares
 from ..numerics.arrays import Array, Matrix, dense, namespace
 from ..numerics.rounding import TINY, gamma
 
@@ -154,6 +154,33 @@ class Balls:
         by_ball = xp.einsum("rj,rj->r", rows, starts) - falls * (1 + SCALING) - TINY
         # What overflows is NaN, and ignored.
         return xp.fmax(by_box, by_ball - 1.01 * error)
+
+    def least_divided(self, rows: Array, owners: Array) -> tuple[Array, Array | None]:
+        """Better lower bounds, by the best division between balls and boxes, and its multipliers.
+
+        There are none for balls that no box cuts, and where inputs are many."""
+        simple = self.least(rows, owners)
+        if not (self.is_round and self.is_clipped) or self.inputs > MOST_DIVIDED:
+            return simple, None
+        xp = namespace(rows)
+        centers = self.centers[owners]
+        radii = self.in_units(self.radii[owners][:, None] + 0 * centers)
+        lower = self.lower[owners]
+        upper = self.upper[owners]
+        found = Shares.best(self.norm, rows, centers, radii, lower, upper)
+        to_ball = found.to_ball
+        to_box = rows - to_ball
+        corners = xp.where(to_box > 0, lower, upper)
+        falls = self.radii[owners] * _dual_norms(self.in_units(to_ball), self.norm)
+        magnitude = xp.maximum(self.largest[owners], abs(centers))
+        error = gamma(2 * self.inputs + 6) * xp.einsum(
+            "rj,rj->r", abs(to_ball) + abs(to_box), magnitude
+        )
+        divided = xp.einsum("rj,rj->r", to_ball, centers) - falls * (1 + SCALING) - TINY
+        divided = divided + xp.einsum("rj,rj->r", to_box, corners)
+        divided = divided - 1.01 * error - (2 * self.inputs + 6) * TINY
+        # What overflows is NaN, and ignored.
+        return xp.fmax(simple, divided), found.multipliers
 
     def where_least(self, rows: Array, owners: Array) -> Array:
         """Points of the balls where rows @ x is least, or nearly."""

@@ -158,4 +158,5 @@ def _cuts(part: Enclosures, group: Group, places: Array, is_upper: bool) -> Cuts
     is_by_lines = bounded.bounds >= sign * ends
     slopes = np.where(is_by_lines[:, None], slopes_of(part.network, bounded), 0.0)
     no_weights = np.zeros((len(places), 0))
-    return Cuts(is_upper, group.neurons.start + places, ends, no_weights, slopes)
+    neurons = group.neurons.start + places
+    return Cuts(is_upper, neurons, ends, no_weights, slopes, bounded.multipliers)

@@ -106,7 +106,7 @@ class Enclosures:
                 for k in network.consumers[i]:
                     reader = network.nodes[k]
                     if isinstance(reader, Activation):
-                        interval = found._tightened(i, reader, interval)
+                        interval = found._tightened(i, reader, interval, whole is None)
                 if whole is not None:
                     interval = _within(interval, whole.intervals[i], ROOM * found._reach(node))
                 found._append(interval)
@@ -157,7 +157,7 @@ class Enclosures:
         balls = self.balls.only(chosen)
         return Enclosures(self.network, balls, intervals, around, sizes, self.device)
 
-    def lower_bounds(self, functions: Functions) -> Array:
+    def lower_bounds(self, functions: Functions, *, is_simple: bool = False) -> Array:
         """Lower bounds on functions of nodes, with the usual lines."""
         here = self if self.device is None else self.on_device()
         found = [np.zeros(0)]
@@ -166,7 +166,9 @@ class Enclosures:
             if self.device is not None:
                 own = self.device.functions(own)
             relaxation = Usual(here.around, own.owners)
-            bounded = lower_bounds(here.network, here.balls, here.sizes, own, relaxation)
+            bounded = lower_bounds(
+                here.network, here.balls, here.sizes, own, relaxation, is_simple=is_simple
+            )
             found.append(np.asarray(as_array(bounded.bounds)))
         return np.concatenate(found)
 
@@ -205,8 +207,12 @@ class Enclosures:
             reach = reach + _times_up(matrix, self.sizes.magnitude[source])
         return up(reach, len(node.sources) + 1)
 
-    def _tightened(self, i: int, reader: Activation, interval: Interval) -> Interval:
-        """The interval of affine node i cut by backward bounds, where a slope is not known yet."""
+    def _tightened(
+        self, i: int, reader: Activation, interval: Interval, is_simple: bool
+    ) -> Interval:
+        """The interval of affine node i cut by backward bounds, where a slope is not known yet.
+
+        Over whole balls they are simple: a certificate has lines for parts of balls alone."""
         is_cut = self.balls.is_round and self.balls.is_clipped
         if not (is_cut or reads_more_than_the_input(self.network, i)):
             return interval
@@ -220,8 +226,10 @@ class Enclosures:
         for part in self.passes(np.arange(len(owners))):
             own = owners[part]
             places = entries[part]
-            least = self.lower_bounds(entries_of(self.network, i, places, own, 1.0))
-            most = -self.lower_bounds(entries_of(self.network, i, places, own, -1.0))
+            rising = entries_of(self.network, i, places, own, 1.0)
+            falling = entries_of(self.network, i, places, own, -1.0)
+            least = self.lower_bounds(rising, is_simple=is_simple)
+            most = -self.lower_bounds(falling, is_simple=is_simple)
             # Where something overflowed, a bound is NaN and is ignored.
             low[own, places] = np.fmax(low[own, places], least)
             high[own, places] = np.fmin(high[own, places], most)

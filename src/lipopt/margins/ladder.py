@@ -117,7 +117,8 @@ class _Ladder:
                     self.bounds[margin] = best.bounds[k]
                     self.rungs[margin] = "slopes"
                     if self.effort.keeps_proofs:
-                        self.proofs[margin] = MarginLeaf(slopes[k], np.zeros(0))
+                        multiplier = found.multiplier(k)
+                        self.proofs[margin] = MarginLeaf(slopes[k], np.zeros(0), multiplier)
                 self.choices[margin] = best.choices[:, k]
 
     def try_attack(self) -> None:
@@ -206,8 +207,9 @@ class _Ladder:
             found = lower_bounds(
                 self.network, self.balls, self.enclosures.sizes, functions, relaxation
             )
-            for margin, slopes in zip(part, slopes_of(self.network, found), strict=True):
-                self.proofs[margin] = MarginLeaf(slopes, np.zeros(0))
+            slopes = slopes_of(self.network, found)
+            for k, margin in enumerate(part):
+                self.proofs[margin] = MarginLeaf(slopes[k], np.zeros(0), found.multiplier(k))
 
     def _left(self) -> Array:
         """The margins that are not proved, of balls that are not broken."""

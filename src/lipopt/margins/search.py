@@ -10,7 +10,7 @@ import heapq
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
 import numpy as np
@@ -192,9 +192,11 @@ class Search:
         items = [cells[int(k)] for k in left]
         self.look_at(np.array([margin.ball for margin, _ in items], dtype=int), points)
         slopes = slopes_of(batch.enclosures.network, found)
+        no_weights = np.zeros(0)
         for number, item in enumerate(items):
             bound = float(best.bounds[number])
-            self._note(item, bound, best.choices[:, number], slopes[number])
+            leaf = MarginLeaf(slopes[number], no_weights, found.multiplier(number))
+            self._note(item, bound, best.choices[:, number], leaf)
 
     def _is_decided(self, item: _Item, batch: Batch, k: int) -> bool:
         """Whether the linear program of a cell proves its margin."""
@@ -209,7 +211,8 @@ class Search:
         is_proved = bool(found.bounds[best] > 0)
         if is_proved:
             slopes = slopes_of(batch.enclosures.network, found)
-            self._note(item, float(found.bounds[best]), hints.choices[best], slopes[best])
+            leaf = MarginLeaf(slopes[best], np.zeros(0), found.multiplier(best))
+            self._note(item, float(found.bounds[best]), hints.choices[best], leaf)
         return is_proved
 
     def _give_up(self, item: _Item) -> None:
@@ -224,8 +227,10 @@ class Search:
         if self.keeps_trees:
             self._replace(item, MarginEmpty())
 
-    def _note(self, item: _Item, bound: float, choices: Array, slopes: Array) -> None:
-        """A bound that was found for a cell, and what shows it. Without a proof, the cell is kept."""
+    def _note(self, item: _Item, bound: float, choices: Array, leaf: MarginLeaf) -> None:
+        """A bound that was found for a cell, and what shows it, but for the weights of its splits.
+
+        Without a proof, the cell is kept."""
         margin, cell = item
         margin.cells += 1
         if bound > 0:
@@ -237,7 +242,7 @@ class Search:
             heapq.heappush(margin.open, again)
         if self.keeps_trees:
             weights = _weights(cell.place.constraints, choices[1])
-            self._replace(item, MarginLeaf(slopes, weights))
+            self._replace(item, replace(leaf, weights=weights))
 
 
 def _batch(cells: Sequence[_Item]) -> Batch:

@@ -5,9 +5,13 @@ A ball with a radius for every input,
     |(x - center) / radii| <= 1        in the norm of the ball
 
 lets a linear function g fall below g . center by the dual norm of radii g, and no further. A domain is
-such a ball cut with a box. There the inputs on which g could only fall across the box's own end, at the
-center or before it, are left to the box, and the others to the ball: any division of g between the two
-gives a lower bound. So does the box alone, and the larger of the two bounds counts.
+such a ball cut with a box. Any division g = p + q gives a lower bound, with p bounded over the ball and
+q over the box. A simple one leaves inputs to the box on which g could only fall across the box's own end,
+at the center or before it, and the others to the ball; the box alone is another. The best one follows from
+one number, the multiplier m >= 0 of the ball at the point where g is least in both:
+
+    p_j is what is nearest to g_j between  m d(center - upper)  and  m d(center - lower)
+    d(v) = v / radius^2 in l2,  sign(v) / radius in l1
 """
 
 from __future__ import annotations
@@ -17,12 +21,18 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.optimize import nnls
 
-from ..numerics.arrays import Array, Matrix
+from ..numerics.arrays import Array, Matrix, namespace
 from ..numerics.rounding import TINY, gamma
 from .norms import Norm
 
 INSIDE = 1 - 1e-12  # where points that were moved into a ball lie, relative to its radius
 APART = 1 + 1e-9  # a box this far away from the center, in radii, is proved to miss the ball
+# With more inputs, steps in each are so short that few of them meet an end of the box: what the best
+# division gains over the simple one is not worth its time.
+MOST_DIVIDED = 100
+MULTIPLIER_STEPS = 5  # towards the best multiplier in l2; few more inputs change sides after these
+HALVINGS = 40  # of the interval in which the best multiplier in l1 lies
+SMALLEST = 1e-150  # what is divided by is kept above this
 # What the root of a sum of squares can lose because squares underflow.
 TINY_ROOT = 2.0**-500
 
@@ -111,6 +121,69 @@ class RoundBall:
 
 
 @dataclass(frozen=True, eq=False)
+class Shares:
+    """How rows are divided between a ball and a box, for one multiplier each."""
+
+    multipliers: Array  # (rows,)
+    to_ball: Array  # (rows, inputs)
+
+    @staticmethod
+    def best(
+        norm: Norm, rows: Array, center: Array, radii: Array, lower: Array, upper: Array
+    ) -> Shares:
+        """The best division, or nearly. All but the rows may have a row for each of these."""
+        xp = namespace(rows)
+        is_free = radii > 0
+        inverse = is_free / xp.where(is_free, radii, 1.0)
+        if norm is Norm.L2:
+            least = (center - upper) * inverse * inverse
+            most = (center - lower) * inverse * inverse
+            multipliers = _multipliers_in_l2(rows, radii, least, most)
+        else:
+            least = xp.sign(center - upper) * inverse
+            most = xp.sign(center - lower) * inverse
+            ends = xp.where(rows > 0, lower, upper)
+            multipliers = _multipliers_in_l1(rows, radii, (center - ends) * inverse)
+        m = multipliers[:, None]
+        return Shares(multipliers, xp.where(is_free, xp.clip(rows, m * least, m * most), rows))
+
+
+def _multipliers_in_l2(rows: Array, radii: Array, least: Array, most: Array) -> Array:
+    """Where the point clip(center - radii^2 g / m, lower, upper) lies on the boundary of the ball.
+
+    Every step solves that for the inputs that are clipped now."""
+    xp = namespace(rows)
+    sizes = rows * radii
+    m = xp.maximum(xp.sqrt(xp.einsum("rj,rj->r", sizes, sizes)), SMALLEST + 0 * sizes[:, 0])
+    for _ in range(MULTIPLIER_STEPS):
+        clipped = xp.clip(rows, m[:, None] * least, m[:, None] * most)
+        is_clipped = clipped != rows
+        free = xp.where(is_clipped, 0.0, sizes)
+        used = xp.where(is_clipped, clipped * radii / m[:, None], 0.0)
+        left = 1 - xp.einsum("rj,rj->r", used, used)
+        length = xp.sqrt(xp.einsum("rj,rj->r", free, free))
+        is_inside = left > 0
+        root = xp.sqrt(xp.where(is_inside, left, 1.0))
+        m = xp.maximum(xp.where(is_inside, length / root, 2 * m), SMALLEST + 0 * m)
+    return m
+
+
+def _multipliers_in_l1(rows: Array, radii: Array, room: Array) -> Array:
+    """The size of the first input, from the largest on, that the ball does not let reach its end."""
+    xp = namespace(rows)
+    sizes = abs(rows) * radii
+    high = xp.amax(sizes, axis=1)
+    low = 0 * high
+    for _ in range(HALVINGS):
+        middle = (low + high) / 2
+        steps = xp.where(sizes > middle[:, None], abs(room), 0.0)
+        fits = xp.einsum("rj->r", steps) <= 1
+        low = xp.where(fits, low, middle)
+        high = xp.where(fits, middle, high)
+    return high
+
+
+@dataclass(frozen=True, eq=False)
 class InputSet:
     """A box of inputs, or what a ball leaves of it."""
 
@@ -159,6 +232,27 @@ class InputSet:
         by_ball = (rows * starts).sum(axis=1) - falls * (1 + gamma(4))
         # What overflows is NaN, and ignored.
         return np.asarray(np.fmax(by_box, by_ball) - 1.01 * error)
+
+    def least_divided(self, rows: Array) -> tuple[Array, Array | None]:
+        """Better lower bounds, by the best division between ball and box, and its multipliers.
+
+        Without a ball there are none, and where inputs are many."""
+        simple = self.least_values(rows)
+        if self.ball is None or rows.shape[1] > MOST_DIVIDED:
+            return simple, None
+        ball = self.ball
+        found = Shares.best(ball.norm, rows, ball.center, ball.radii, self.lower, self.upper)
+        to_ball = found.to_ball
+        to_box = rows - to_ball
+        by_box = np.maximum(to_box, 0) @ self.lower + np.minimum(to_box, 0) @ self.upper
+        falls = ball.falls(to_ball) * (1 + gamma(4))
+        magnitude = np.maximum(np.abs(self.lower), np.abs(self.upper))
+        magnitude = np.maximum(magnitude, np.abs(ball.center))
+        roundings = 2 * rows.shape[1] + 6
+        error = gamma(roundings) * ((np.abs(to_ball) + np.abs(to_box)) @ magnitude)
+        divided = to_ball @ ball.center - falls + by_box - 1.01 * error - roundings * TINY
+        # What overflows is NaN, and ignored.
+        return np.asarray(np.fmax(simple, divided)), found.multipliers
 
     def least_points(self, rows: Array) -> Array:
         """Points where the bounds of `least_values` are attained, (rows, inputs)."""

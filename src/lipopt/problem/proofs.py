@@ -176,6 +176,18 @@ class Cuts:
     ends: Array
     weights: Array  # (cuts, constraints)
     slopes: Array  # (cuts, neurons): of lines, or of neurons that are linear in the cell
+    multipliers: Array | None = None  # (cuts,): of the ball, if the domain is cut with one
+
+    def only(self, chosen: Array) -> Cuts:
+        """Some of the cuts."""
+        return replace(
+            self,
+            neurons=self.neurons[chosen],
+            ends=self.ends[chosen],
+            weights=self.weights[chosen],
+            slopes=self.slopes[chosen],
+            multipliers=None if self.multipliers is None else self.multipliers[chosen],
+        )
 
 
 @dataclass(frozen=True)
@@ -251,6 +263,7 @@ class MarginLeaf:
 
     slopes: Array  # (neurons of the network,)
     weights: Array  # (splits,)
+    multiplier: float | None = None  # of the ball, if it is round and clipped
 
 
 FindCuts: TypeAlias = Callable[[], tuple[Cuts, ...]]
