@@ -26,6 +26,7 @@ boxes that are bounded by their curvature; it is asked again with that taken awa
 from __future__ import annotations
 
 import argparse
+import os
 import subprocess
 import sys
 import tempfile
@@ -139,9 +140,22 @@ def branch(question: Question, limit: float) -> Answer:
 
 
 def bound(
-    network: Network, ball: lipopt.Ball, limit: float | None, norm: NormName = "linf"
+    network: Network,
+    ball: lipopt.Ball,
+    limit: float | None,
+    norm: NormName = "linf",
+    *,
+    certify: bool = False,
 ) -> Result:
-    return lipopt.bound(network, domain=ball, norm=norm, method="branch", gap=GAP, time_limit=limit)
+    return lipopt.bound(
+        network,
+        domain=ball,
+        norm=norm,
+        method="branch",
+        gap=GAP,
+        time_limit=limit,
+        certify=certify,
+    )
 
 
 def program(question: Question, limit: float) -> Answer:
@@ -363,19 +377,24 @@ def compare_few_inputs(limit: float) -> None:
 
 
 def compare_smooth(limit: float) -> None:
-    """Smooth networks with few inputs, with the curvature of boxes and without."""
-    head("network", "radius", "lower", "upper", "boxes", "with, s", "upper", "cells", "without, s")
+    """Smooth networks with few inputs, with the curvature of boxes and without; and what lipcheck
+    takes for the certificate of the first, with python-flint and with the standard library alone."""
+    columns = ["network", "radius", "lower", "upper", "boxes", "with, s", "lipcheck, s", "alone, s"]
+    head(*columns, "upper", "cells", "without, s")
     for sizes, kind, radius in SMOOTH_FEW_INPUTS:
         question = Question.about(sizes, radius, 0)
+        network = question.network(kind)
         row: list[object] = []
         answers = {}
         for is_known in (True, False):
             with patch("lipopt.methods.branch.choose.can_bend", lambda network, k=is_known: k):
                 start = time.process_time()
-                found = bound(question.network(kind), question.ball, limit)
+                found = bound(network, question.ball, limit, certify=is_known)
             answer = Answer(found.lower, found.upper, time.process_time() - start)
             answers[str(is_known)] = answer
             row += [f"{found.upper:.5g}", found.details["cells"], answer]
+            if is_known:
+                row += [f"{seconds:.2f}" for _, seconds in checks(network, found)]
         require_agreement(answers)
         lower = max(answer.lower for answer in answers.values())
         show(f"{name_of(sizes)}, {kind}", radius, f"{lower:.5g}", *row)
@@ -414,7 +433,7 @@ def ask_about(options: argparse.Namespace) -> None:
     seconds = time.perf_counter() - start
     assert found.certificate is not None
     size = f"{len(found.certificate.text) / 1e6:.2f} MB"
-    verdict, checking = check(network, found)
+    (verdict, checking), _ = checks(network, found)
     head("lower", "upper", "gap", "cells", "s", "status", "certificate", "lipcheck, s", "verdict")
     gap = Answer(found.lower, found.upper, seconds).gap
     cells = found.details["cells"]
@@ -422,19 +441,22 @@ def ask_about(options: argparse.Namespace) -> None:
     show(*bounds, cells, f"{seconds:.1f}", found.status, size, f"{checking:.1f}", verdict)
 
 
-def check(network: Network, found: Result) -> tuple[str, float]:
-    """What lipcheck says, and how long it takes."""
+def checks(network: Network, found: Result) -> list[tuple[str, float]]:
+    """What lipcheck says, and its processor seconds: as installed, and in a clean interpreter."""
     source = Path(lipopt.__file__).parents[1]
+    answers = []
     with tempfile.TemporaryDirectory() as folder:
         paths = [str(Path(folder) / "network"), str(Path(folder) / "certificate")]
         network.save(paths[0])
         found.save(paths[1])
-        start = time.perf_counter()
-        done = subprocess.run(
-            [sys.executable, str(source / "lipcheck"), *paths], capture_output=True, text=True
-        )
-        seconds = time.perf_counter() - start
-    return done.stdout.split(":")[0], seconds
+        for flags in ([], ["-I", "-S"]):
+            command = [sys.executable, *flags, str(source / "lipcheck"), *paths]
+            process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+            assert process.stdout is not None
+            verdict = process.stdout.read().split(":")[0]
+            _, _, usage = os.wait4(process.pid, 0)
+            answers.append((verdict, usage.ru_utime + usage.ru_stime))
+    return answers
 
 
 def main() -> None:

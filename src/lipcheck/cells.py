@@ -19,7 +19,7 @@ from .inputs import Ball, Bounds
 from .intervals import Enclosure, factor_ranges
 from .lines import Lines
 from .network import Network
-from .parts import Subject, check_parts
+from .parts import Derivative, Subject, check_parts
 from .problem import Place
 from .rules import RULES
 from .squares import Factors, Product, narrowed
@@ -313,35 +313,32 @@ def leaf(
     factors: Factors | None = None,
 ) -> Subject:
     """Section 3, cells: what the parts of a leaf bound. `factors` are those of the domain."""
-    forms = cell.forms
-    small, products_here = network_of(forms, network, products)
-    ranges = {}
+    find_derivative = partial(derivative_in_cell, network, cell, products, factors or {})
     positions = {}
+    for i, neurons in cell.forms.variables.items():
+        positions[i] = {k: position for position, k in enumerate(neurons)}
+    find_patch = None
+    if cell.box is not None and cell.ball is None and not cell.constraints:
+        find_patch = partial(patch_of, network, scale, cell.box, cell.forms, cell.ranges)
+    where = f" of cell {number}"
+    return Subject(find_derivative, positions, RULES_OF_LEAVES, where, find_patch)
+
+
+def derivative_in_cell(
+    network: Network, cell: Cell, products: Sequence[Product], factors: Factors
+) -> Derivative:
+    """Section 3, leaves: the derivative problem of the forms of a cell."""
+    small, nodes, products_here = network_of(cell.forms, network, products)
+    ranges = {}
     inputs = {}
-    nodes = {}  # of the small network, by those of the file
-    for (i, neurons), node in zip(forms.variables.items(), small.activations, strict=True):
+    for i, neurons in cell.forms.variables.items():
         known = [cell.ranges[i, k] for k in neurons]
-        ranges[node] = [entry.slopes for entry in known]
+        ranges[nodes[i]] = [entry.slopes for entry in known]
         inputs[i] = [(entry.lower, entry.upper) for entry in known]
-        positions[node] = {k: position for position, k in enumerate(neurons)}
-        nodes[i] = node
     # Squares are no lines: all neurons of products are variables.
     factors_here = {}
-    for i, intervals in narrowed(factors or {}, products, inputs).items():
+    for i, intervals in narrowed(factors, products, inputs).items():
         factors_here[nodes[i]] = intervals
     height = small.output_size
     W = Matrix([{row: 1} for row in range(height)], height)
-    patch = None
-    if cell.box is not None and cell.ball is None and not cell.constraints:
-        patch = partial(patch_of, network, scale, cell.box, forms, cell.ranges)
-    return Subject(
-        small,
-        ranges,
-        W,
-        positions,
-        RULES_OF_LEAVES,
-        f" of cell {number}",
-        patch,
-        products_here,
-        factors_here,
-    )
+    return Derivative(small, nodes, ranges, W, products_here, factors_here)

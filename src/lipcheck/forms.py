@@ -12,8 +12,8 @@ from fractions import Fraction
 from functools import cached_property
 from typing import NamedTuple
 
-from .exact import GRID, TWO, ZERO, Matrix, Vector
-from .formulas import Interval
+from .exact import GRID, TWO, ZERO, Matrix, Vector, on_grid
+from .formulas import Interval, Range
 from .functions import Function, Hull, hull, largest_gap, slope_range
 from .inputs import Ball, Bounds, least_divided
 from .network import Network, Node
@@ -62,6 +62,11 @@ class InputRange:
         return slope_range(self.function, self.lower, self.upper)
 
     @cached_property
+    def on_grid(self) -> Range:
+        """The ends, rounded outward."""
+        return on_grid(self.lower, self.upper)
+
+    @cached_property
     def hull(self) -> Hull:
         return hull(self.function, self.lower, self.upper)
 
@@ -93,7 +98,7 @@ class InputRange:
 Ranges = Mapping[Place, InputRange]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Forms:
     """Section 3, cells: the variables of a cell, and the forms that are known."""
 
@@ -299,6 +304,7 @@ class SmallNetwork(NamedTuple):
     """The network of a cell, and its products."""
 
     network: Network
+    nodes: dict[int, int]  # its activation nodes, by those of the file
     products: list[Product]
 
 
@@ -311,7 +317,7 @@ def network_of(forms: Forms, network: Network, products: Sequence[Product] = ())
     nodes = [network.nodes[0]]
     columns = {0: list(range(forms.columns.inputs))}  # of nodes that others read
     activations = {}
-    places: dict[int, int] = {}  # of activation nodes of the file, and
+    numbers: dict[int, int] = {}  # of activation nodes of the file, and
     inputs: dict[int, int] = {}  # of what they read
     for i, neurons in forms.variables.items():
         together = next((product for product in products if i in product), [i])
@@ -320,14 +326,14 @@ def network_of(forms: Forms, network: Network, products: Sequence[Product] = ())
                 inputs[k] = len(nodes)
                 nodes.append(_affine(forms.inputs[k], columns))
         functions = [network.nodes[i].functions[k] for k in neurons]
-        places[i] = len(nodes)
+        numbers[i] = len(nodes)
         node = Node(network.nodes[i].kind, len(neurons), source=inputs[i], functions=functions)
         activations[len(nodes)] = node
         columns[len(nodes)] = forms.columns.neurons(i, neurons)
         nodes.append(node)
     nodes.append(_affine(forms.outputs, columns))
-    small = [Product(places[first], places[second]) for first, second in products]
-    return SmallNetwork(Network(nodes, activations, network.sha256), small)
+    small = [Product(numbers[first], numbers[second]) for first, second in products]
+    return SmallNetwork(Network(nodes, activations, network.sha256), numbers, small)
 
 
 def _affine(rows: Matrix, sources: Mapping[int, Sequence[int]]) -> Node:

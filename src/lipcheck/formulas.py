@@ -2,7 +2,7 @@
 these enclosures of values and slopes at a point.
 
 What is piecewise polynomial is computed exactly. The other formulas have no parameters but a
-factor; what elementary.py rounds off and leaves out (2^-200, or 2^-160 for the normal distribution
+factor; what elementary.py rounds off and leaves out (2^-180, or 2^-160 for the normal distribution
 beyond 15) is multiplied in them by less than 2^20 (1 + |x|) and the factor, so by far less than
 ERROR allows.
 """
@@ -15,6 +15,7 @@ from math import floor
 
 from .elementary import (
     BITS,
+    EXP_FAR,
     PI,
     UNIT,
     Pair,
@@ -25,23 +26,25 @@ from .elementary import (
     log1p,
     normal,
     ratio,
+    rising_exp,
     root,
     sine_and_cosine,
     times,
     units,
 )
-from .exact import GRID, GRID_BITS, ONE, TWO, ZERO, on_grid, round_down
+from .exact import GRID, ONE, TWO, ZERO, on_grid, round_down
 
 # How far the formulas below may be off: slopes by ERROR, values by ERROR (1 + |x|). Turning points
 # that are off by 10^-25 change slopes by less, since slopes are flat there.
 ERROR = TWO**-132
 # Functions that rise without bound are off by ERROR times the value or slope, and by this.
-ROUNDING = Fraction(2, GRID)
+ROUNDING = TWO**-179
 
 Interval = tuple[Fraction, Fraction]
 Formula = Callable[[Units], Pair]
 Relative = Callable[[Fraction], Interval]  # a value and a slope, whose errors are relative
 Range = tuple[int, int]  # two ends, in multiples of 1 / GRID, rounded outward
+Enclosed = Callable[[Units], tuple[Range, Range]]  # enclosures of the value and the slope
 Piece = Callable[[Fraction], tuple[Range, Range]]  # enclosures of the value and the slope
 
 
@@ -50,12 +53,12 @@ Piece = Callable[[Fraction], tuple[Range, Range]]  # enclosures of the value and
 
 def sigmoid(x: Units) -> Pair:
     """1 / (1 + e^-x), written such that e^x cannot be large."""
-    e = exp(-abs(x))
-    rising = ratio(UNIT, UNIT + e)
-    slope = times(times(e, rising), rising)
+    smaller = ratio(UNIT, UNIT + rising_exp(min(abs(x), EXP_FAR)))
+    larger = UNIT - smaller
+    slope = smaller * larger >> BITS
     if x >= 0:
-        return rising, slope
-    return UNIT - rising, slope
+        return larger, slope
+    return smaller, slope
 
 
 def tanh(x: Units) -> Pair:
@@ -104,8 +107,8 @@ def cosine(x: Units) -> Pair:
     return value, -sine
 
 
-ROOT_OF_2 = root(TWO)
-GELU_FACTOR = root(8 / PI)
+ROOT_OF_2 = units(root(TWO))
+GELU_FACTOR = units(root(8 / PI))
 GELU_CUBIC = units(Fraction("0.044715"))
 
 
@@ -122,7 +125,7 @@ def logarithm(x: Fraction) -> Interval:
 
 def square_root(x: Fraction) -> Interval:
     """sqrt(x), for x > 0."""
-    value = Fraction(root(x), UNIT)
+    value = root(x)
     return value, 1 / (2 * value)
 
 
@@ -146,22 +149,24 @@ class Quadratic:
         return on_grid(value, value), on_grid(slope, slope)
 
 
-def smooth(formula: Formula, least: Fraction = ZERO, most: Fraction = ONE) -> Piece:
+def enclosed(formula: Formula, least: Fraction = ZERO, most: Fraction = ONE) -> Enclosed:
     """A formula with its error; its slopes are known to lie between these two."""
     lowest, highest = on_grid(least, most)
     error = floor(ERROR * max(most - least, ONE) * GRID) + 1
 
-    @cache
-    def piece(x: Fraction) -> tuple[Range, Range]:
-        place = units(x)
+    def at(place: Units) -> tuple[Range, Range]:
         value, slope = formula(place)
-        value >>= BITS - GRID_BITS
-        slope >>= BITS - GRID_BITS
         value_error = error * (2 + abs(place >> BITS))  # place >> BITS is x, rounded down
         slopes = (max(slope - error, lowest), min(slope + error, highest))
         return (value - value_error, value + value_error), slopes
 
-    return piece
+    return at
+
+
+def smooth(formula: Formula, least: Fraction = ZERO, most: Fraction = ONE) -> Piece:
+    """The same, at places that are any numbers."""
+    at = enclosed(formula, least, most)
+    return cache(lambda x: at(units(x)))
 
 
 def rising(formula: Relative) -> Piece:

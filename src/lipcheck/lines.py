@@ -45,6 +45,10 @@ class Lines:
         """Whether the next line has this keyword."""
         return self._lines[self.taken].startswith(f"{keyword} ")
 
+    def next_is(self, line: str) -> bool:
+        """Whether the next line is this one."""
+        return self._lines[self.taken] == line
+
     def text(self, keyword: str) -> str:
         """What follows the keyword on the next line. After the last line, that is an empty one."""
         first, _, text = self._lines[self.taken].partition(" ")

@@ -55,7 +55,7 @@ class Node:
         return self.kind not in ("input", "affine")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Network:
     """Nodes in the order of the file; the first is the input, the last the output."""
 

@@ -1,7 +1,8 @@
 """Parts and splits: section 2 of spec/certificate.md, for the domain and for cells of it."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
+from functools import cached_property, partial
 from itertools import product
 
 from .claim import Claim
@@ -11,45 +12,68 @@ from .intervals import Enclosure, Slopes, factor_ranges, slope_ranges
 from .lines import Lines
 from .network import Network
 from .problem import Kept, build_problem, factor_places
-from .rules import RULES, Amounts, Norms, Term
+from .rules import RULES, Amounts, Norms, Term, rule_curvature
 from .squares import Factors, Product, narrowed
 from .verdicts import REJECTED, Failure, require
 
+BOX_RULE = "curvature"  # bounds a part as a whole, from the forms of its leaf
 AMOUNTS_SHOWN = 5  # in the reason of a rejection: the largest
 
 
 @dataclass(frozen=True)
-class Subject:
+class Derivative:
     """What parts bound the derivative of: W f, on the domain or on a cell of it."""
 
     network: Network  # f; on a cell, a network with the same derivatives there
+    nodes: Mapping[int, int]  # its activation nodes, by those of the file
     ranges: Slopes  # of its activation nodes
     W: Matrix  # over its outputs
-    positions: Mapping[int, Mapping[int, int]]  # in its activation nodes, of neurons of the file's
-    rules: Sequence[str]  # those that are allowed
-    where: str  # in the reason of a rejection: which cell
-    patch: Callable[[], Patch] | None = None  # of a leaf that is a box
     products: Sequence[Product] = ()  # among its activation nodes, and the ranges of their factors
     factors: Factors = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Subject:
+    """What parts are about. What takes long is found when a rule needs it, and then once."""
+
+    find_derivative: Callable[[], Derivative]
+    positions: Mapping[int, Mapping[int, int]]  # of the neurons that are variables, by node
+    rules: Sequence[str]  # those that are allowed
+    where: str  # in the reason of a rejection: which cell
+    find_patch: Callable[[], Patch] | None = None  # of a leaf that is a box
+
+    @cached_property
+    def derivative(self) -> Derivative:
+        return self.find_derivative()
+
+    @cached_property
+    def patch(self) -> Patch | None:
+        return None if self.find_patch is None else self.find_patch()
 
 
 def whole_domain(claim: Claim, enclosure: Enclosure | None) -> Subject:
     """The subject of version 1."""
     network = claim.network
-    ranges = slope_ranges(network, enclosure)
-    W = Matrix.of(claim.rows, network.output_size)
     positions = {}
     for i, node in network.activations.items():
         positions[i] = {k: k for k in range(node.size)}
-    subject = Subject(network, ranges, W, positions, list(RULES), "")
+    return Subject(partial(derivative_in_domain, claim, enclosure), positions, list(RULES), "")
+
+
+def derivative_in_domain(claim: Claim, enclosure: Enclosure | None) -> Derivative:
+    """The derivative of version 1."""
+    network = claim.network
+    ranges = slope_ranges(network, enclosure)
+    nodes = {i: i for i in network.activations}
+    W = Matrix.of(claim.rows, network.output_size)
     if enclosure is None or not claim.products:
-        return subject
+        return Derivative(network, nodes, ranges, W)
     inputs = {}
     for i, node in network.activations.items():
         inputs[i] = list(zip(*enclosure.bounds[node.source], strict=True))
     factors = factor_ranges(network, claim.products, enclosure)
     here = narrowed(factors, claim.products, inputs)
-    return replace(subject, products=claim.products, factors=here)
+    return Derivative(network, nodes, ranges, W, claim.products, here)
 
 
 def check_parts(lines: Lines, claim: Claim, subject: Subject) -> None:
@@ -111,18 +135,22 @@ def bound_part(
     The maximum of a sum is at most the sum of the maxima. The last term is what the others leave.
     """
     kept = read_kept(lines, claim.network, subject)
-    W = subject.W.chosen_rows(rows)
-    ranges = {**subject.ranges, **subject.factors}
-    places = factor_places(subject.network, subject.products)
-    problem, slack = build_problem(subject.network, ranges, W, inputs, kept, claim.scale, places)
-    amounts = [("neurons that are not listed", slack)]
     splits = lines.count("splits")
     norms = Norms(claim.proved_norm, claim.norm_of_outputs)
+    if lines.next_is(f"rule {BOX_RULE}"):
+        lines.word("rule", [BOX_RULE])
+        is_whole = splits == 0 and len(inputs) == claim.network.input_size
+        return rule_curvature(lines, patch_of_part(subject, kept, is_whole), rows, norms)
+    derivative = subject.derivative
+    network = derivative.network
+    W = derivative.W.chosen_rows(rows)
+    ranges = {**derivative.ranges, **derivative.factors}
+    listed = {derivative.nodes[i]: own for i, own in kept.items()}
+    places = factor_places(network, derivative.products)
+    problem, slack = build_problem(network, ranges, W, inputs, listed, claim.scale, places)
+    amounts = [("neurons that are not listed", slack)]
     largest_unit = max(claim.scale or [ONE])
-    is_whole = splits == 0
-    term = Term(
-        problem, norms, is_whole, subject.network, subject.ranges, W, largest_unit, subject.patch
-    )
+    term = Term(problem, norms, splits == 0, network, derivative.ranges, W, largest_unit)
     rest = problem.C
     for _ in range(splits):
         functionals = [lines.sparse_row(rest.width) for _ in rows]
@@ -135,7 +163,7 @@ def bound_part(
 def read_kept(lines: Lines, network: Network, subject: Subject) -> dict[int, Kept]:
     """Section 2, `neurons` and `form`, for every activation node."""
     kept = {}
-    for node, i in zip(network.activations.values(), subject.positions, strict=True):
+    for i, node in network.activations.items():
         positions = subject.positions[i]
         neurons = lines.indices("neurons", node.size)
         are_variables = all(k in positions for k in neurons)
@@ -143,6 +171,20 @@ def read_kept(lines: Lines, network: Network, subject: Subject) -> dict[int, Kep
         form = lines.word("form", ["plain", "centered"])
         kept[i] = Kept([positions[k] for k in neurons], form == "centered")
     return kept
+
+
+def patch_of_part(subject: Subject, kept: Mapping[int, Kept], is_whole: bool) -> Patch:
+    """Section 4, rule curvature: reject unless the part is all of a leaf that is a box."""
+    has_variables = any(neurons for neurons, _ in kept.values())
+    all_are_plain = not any(neurons and centered for neurons, centered in kept.values())
+    all_are_listed = all(len(kept[i].neurons) == len(own) for i, own in subject.positions.items())
+    patch = None
+    if is_whole and has_variables and all_are_plain and all_are_listed:
+        patch = subject.patch
+    if patch is None:
+        reason = f"the rule '{BOX_RULE}' is for a box, all inputs, and all variables in form plain"
+        raise Failure(REJECTED, reason)
+    return patch
 
 
 def apply_rule(lines: Lines, subject: Subject, term: Term) -> Amounts:

@@ -6,13 +6,15 @@ part. Whatever the numbers are, what it returns is a bound; it ends the check wh
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import NamedTuple
 
 from .curvature import Patch
+from .ends import Ends
 from .exact import (
+    GRID_BITS,
     ONE,
     TWO,
     ZERO,
@@ -31,8 +33,8 @@ from .polynomials import Monomial, expand_products, monomial_of, objective_polyn
 from .problem import Problem, path_sums
 from .products import gram
 from .signs import Equations, SignTriangle, only_inner_are_read, sign_matrix
-from .spreads import Spread, coefficients, derivatives, entries, second_derivatives
-from .verdicts import REJECTED, Failure, require
+from .spreads import coefficients
+from .verdicts import REJECTED, require
 
 WEIGHT_BITS = 64  # of a weight of a square in S, which is rounded down
 
@@ -57,7 +59,6 @@ class Term:
     ranges: Slopes
     W: Matrix  # the rows of the part
     largest_unit: Fraction = ONE  # the largest number of the scale
-    patch: Callable[[], Patch] | None = None  # of a leaf that is a box
 
     def of(self, objective: Matrix) -> Term:
         """The same, with another objective."""
@@ -131,75 +132,50 @@ def rule_interval(lines: Lines, term: Term) -> Amounts:
 
     What remains bounds every Jacobian.
     """
-    inputs, _ = coefficients(term.problem, term.problem.slopes)
+    inputs = coefficients(term.problem)
     return [("interval", operator_norm(inputs.largest(), term.norms))]
 
 
 # Rule curvature.
 
 
-def rule_curvature(lines: Lines, term: Term) -> Amounts:
+def rule_curvature(lines: Lines, patch: Patch, rows: Sequence[int], norms: Norms) -> Amounts:
     """Section 4, rule curvature: the Jacobian at the middle of a box, and how far it is from others.
 
     Entry j of a row changes by at most the sum of |H_jk| r_k, with second derivatives H in the box.
     If that leaves its sign as it is, it may be added to others before absolute values are taken.
     """
-    patch = patch_of_term(lines, term)
-    problem = term.problem
-    none = [(ZERO, ZERO)] * problem.inputs
-    slopes = none + patch.slopes
-    at_middle, _ = coefficients(problem, none + patch.slopes_at_middle)
-    by_slopes, outer = coefficients(problem, slopes)
-    each_input = Matrix([{j: 1} for j in range(problem.inputs)], problem.inputs)
-    inner = derivatives(problem, slopes, each_input)
-    bends = iter(patch.bends)
-    weights = [here.scaled([next(bends) for _ in range(here.middle.width)]) for here in outer]
-    rows = []
-    for i in range(len(problem.C.rows)):
-        weights_of_row = [weight.row(i) for weight in weights]
-        largest = entries(at_middle.row(i).largest(), 0)
-        changes = second_derivatives(inner, weights_of_row, inner).largest().times(patch.radii)
-        signs = read_signs(lines, at_middle.row(i), changes)
-        along = derivatives(problem, slopes, Matrix([signs], problem.inputs))
-        together = second_derivatives(along, weights_of_row, inner).largest().times(patch.radii)
-        alone = [change for j, change in enumerate(changes) if j not in signs]
-        if term.norms.inputs == "linf":
-            rows.append({0: sum(largest + alone + together, ZERO)})
-        else:
-            rows.append({j: largest[j] + change for j, change in enumerate(changes)})
-    by_curvature = operator_norm(Matrix.of(rows, problem.inputs), term.norms)
-    return [("curvature", min(by_curvature, operator_norm(by_slopes.largest(), term.norms)))]
+    totals = []
+    entries = []
+    for row in rows:
+        gradient = patch.at_middle[row]
+        changes = patch.changes(row)
+        signs = read_signs(lines, gradient, changes)
+        sizes = gradient.largest()
+        alone = [change for change, sign in zip(changes, signs, strict=True) if sign == 0]
+        totals.append([sum(sizes) + sum(alone) + patch.change_along(row, signs)])
+        entries.append([size + change for size, change in zip(sizes, changes, strict=True)])
+    bounds = totals if norms.inputs == "linf" else entries
+    by_curvature = norm_on_grid(bounds, norms)
+    by_slopes = norm_on_grid([patch.in_box[row].largest() for row in rows], norms)
+    return [("curvature", min(by_curvature, by_slopes))]
 
 
-def patch_of_term(lines: Lines, term: Term) -> Patch:
-    """Section 4, rule curvature: reject unless the term is the objective of a leaf that is a box."""
-    problem = term.problem
-    plain = [slopes for i in term.network.activations for slopes in term.ranges[i]]
-    is_plain = term.is_whole and problem.slopes[problem.inputs :] == plain
-    if term.patch is None or not plain or not is_plain:
-        reason = (
-            "the rule 'curvature' is for a box, with variables that are all listed in form plain"
-        )
-        raise Failure(REJECTED, reason)
-    patch = term.patch()
-    every_input = problem.inputs == len(patch.radii)
-    lines.require(every_input, "the rule 'curvature' is for all inputs", REJECTED)
-    return patch
+def norm_on_grid(rows: Sequence[Sequence[int]], norms: Norms) -> Fraction:
+    """The operator norm of a matrix of numbers that count 1 / GRID."""
+    entries = [dict(enumerate(row)) for row in rows]
+    return operator_norm(Matrix(entries, len(rows[0]), -GRID_BITS), norms)
 
 
-def read_signs(lines: Lines, gradient: Spread, changes: Vector) -> dict[int, int]:
+def read_signs(lines: Lines, gradient: Ends, changes: Sequence[int]) -> list[int]:
     """Section 4, rule curvature: the signs that are given; they hold in the whole box."""
-    values = lines.integers("signs")
-    fits = len(values) == len(changes) and set(values) <= {-1, 0, 1}
+    signs = lines.integers("signs")
+    fits = len(signs) == len(changes) and set(signs) <= {-1, 0, 1}
     lines.require(fits, "'signs' is followed by -1, 0 or 1 for every input")
-    signs = {}
-    for j, (sign, change, (low, high)) in enumerate(
-        zip(values, changes, gradient.intervals(0), strict=True)
-    ):
-        if sign != 0:
-            least = low if sign > 0 else -high
-            lines.require(least >= change, f"the sign of input {j} is not proved", REJECTED)
-            signs[j] = sign
+    for j, (sign, change, low, high) in enumerate(zip(signs, changes, *gradient, strict=True)):
+        least = low if sign > 0 else -high
+        is_proved = sign == 0 or least >= change
+        lines.require(is_proved, f"the sign of input {j} is not proved", REJECTED)
     return signs
 
 
@@ -388,7 +364,6 @@ def read_triangles(lines: Lines, signs: int) -> list[SignTriangle]:
 RULES: dict[str, Rule] = {
     "path-sum": rule_path_sum,
     "interval": rule_interval,
-    "curvature": rule_curvature,
     "product": rule_product_of_norms,
     "products": rule_krivine_products,
     "sdp": rule_sdp,

@@ -24,8 +24,8 @@ from lipcheck.cells import (
     without_fixed,
 )
 from lipcheck.claim import Claim
-from lipcheck.curvature import BENDS
-from lipcheck.exact import Matrix
+from lipcheck.curvature import BENDING, Neuron
+from lipcheck.exact import GRID, Matrix
 from lipcheck.inputs import Ball, Bounds, least_divided
 from lipcheck.intervals import enclose
 from lipcheck.lines import Lines
@@ -190,15 +190,18 @@ def test_gradients_in_a_cell_are_below_its_bound(case, local, path):
     """With any variables listed, in any form, in each of the rules that need no numbers."""
     sampled = Sampled(case, path, local)
     subject = leaf(sampled.stored, sampled.cell, 0)
+    derivative = subject.derivative
     kept = {}
     for i, positions in subject.positions.items():
         listed = [p for p in positions.values() if sampled.rng.random() < 0.8]
-        kept[i] = Kept(listed, centered=bool(sampled.rng.random() < 0.3))
+        own = Kept(listed, centered=bool(sampled.rng.random() < 0.3))
+        kept[derivative.nodes[i]] = own
     inputs = list(range(sampled.stored.input_size))
-    problem, slack = build_problem(subject.network, subject.ranges, subject.W, inputs, kept)
+    network_and_ranges = (derivative.network, derivative.ranges)
+    problem, slack = build_problem(*network_and_ranges, derivative.W, inputs, kept)
     norms = Norms("linf", "linf")
     by_paths = operator_norm(path_sums(problem), norms)
-    term = Term(problem, norms, True, subject.network, subject.ranges, subject.W)
+    term = Term(problem, norms, True, *network_and_ranges, derivative.W)
     ((_, by_intervals),) = rule_interval(NO_LINES, term)
     assert by_intervals <= by_paths
     network = make_network(*case)
@@ -218,7 +221,7 @@ def test_gradients_in_a_cell_are_below_its_bound(case, local, path):
 
 @settings(max_examples=60)
 @given(
-    case=st.tuples(st.sampled_from(ARCHITECTURES), st.sampled_from(sorted(BENDS)), SEEDS),
+    case=st.tuples(st.sampled_from(ARCHITECTURES), st.sampled_from(sorted(BENDING)), SEEDS),
     has_scale=st.booleans(),
 )
 def test_gradients_in_a_box_are_below_its_curvature(case, has_scale, path):
@@ -226,18 +229,13 @@ def test_gradients_in_a_box_are_below_its_curvature(case, has_scale, path):
     network = make_network(*case)
     sampled = Sampled(case, path)
     kinds = {node.kind for node in sampled.stored.activations.values()}
-    if sampled.cell.constraints or not kinds or not kinds <= set(BENDS):
+    if sampled.cell.constraints or not kinds or not kinds <= set(BENDING):
         return
     n = network.input_size
     scale = [fraction(value) for value in sampled.rng.uniform(0.5, 2, n)]
     if not has_scale:
         scale = [Fraction(1)] * n
-    subject = leaf(sampled.stored, sampled.cell, 0, scale)
-    kept = {i: Kept(list(ks.values()), False) for i, ks in subject.positions.items()}
-    network_and_ranges = (subject.network, subject.ranges)
-    problem, _ = build_problem(*network_and_ranges, subject.W, list(range(n)), kept, scale)
-    norms = Norms("linf", "linf")
-    term = Term(problem, norms, True, *network_and_ranges, subject.W, patch=subject.patch)
+    patch = leaf(sampled.stored, sampled.cell, 0, scale).patch
     x = sampled.points[:, sampled.inside]
     total = np.zeros(x.shape[1])
     middle = np.zeros(n)
@@ -248,20 +246,41 @@ def test_gradients_in_a_box_are_below_its_curvature(case, has_scale, path):
         middle[j] = change.mean()
         total += np.abs(change) * float(scale[j])
     for signs in (np.sign(middle), np.zeros(n), sampled.rng.integers(-1, 2, n)):
-        bound = by_curvature(signs, term)
+        bound = by_curvature(signs, patch)
         if signs.any() and bound is None:
             continue
         assert (total <= float(bound) * (1 + 1e-6) + 1e-6).all()
 
 
-def by_curvature(signs, term):
+def by_curvature(signs, patch):
     """The bound of the rule; None if it refuses the signs."""
     text = " ".join(str(int(sign)) for sign in signs)
     try:
-        ((_, bound),) = rule_curvature(Lines(f"signs {text}\n".encode()), term)
+        lines = Lines(f"signs {text}\n".encode())
+        ((_, bound),) = rule_curvature(lines, patch, [0], Norms("linf", "linf"))
     except Failure:
         return None
     return bound
+
+
+@given(
+    kind=st.sampled_from(sorted(BENDING)),
+    y=st.floats(-40, 40),
+    length=st.floats(0, 1) | st.floats(0, 1e-12),
+    beta=st.sampled_from([0.5, 1, 3]),
+)
+def test_short_intervals_are_enclosed_in_proportion_to_slopes(kind, y, length, beta):
+    """However small these are: what they are multiplied with may be large."""
+    neuron = Neuron((1, 0), BENDING[kind], Fraction(beta if kind == "softplus" else 1))
+    lower = int(Fraction(y) * GRID)
+    upper = lower + int(Fraction(length) * GRID)
+    near = neuron.near(lower, upper)
+    between = neuron.between(lower, upper)
+    for (low, high), (least, most) in zip(near, between, strict=True):
+        assert low <= least + (GRID >> 120)
+        assert most - (GRID >> 120) <= high
+    change = float(Fraction(near.slopes[1] - near.slopes[0], GRID))
+    assert change <= 30 * length * float(Fraction(between.slopes[1], GRID)) + 2.0**-120
 
 
 LEAF = ["cuts 0", "fixed 0", "cell leaf", "parts 1", "rows *", "inputs *", "neurons *"]

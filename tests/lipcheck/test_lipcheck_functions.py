@@ -91,7 +91,7 @@ def normal_at(x):
 SERIES = {  # functions, their references, and arguments
     "exp": (in_units(exp), mpmath.exp, POINTS.map(lambda x: -abs(x))),
     "log1p": (in_units(log1p), mpmath.log1p, st.floats(0, 1)),
-    "root": (lambda x: Fraction(root(x), UNIT), mpmath.sqrt, POINTS.map(abs)),
+    "root": (root, mpmath.sqrt, POINTS.map(abs)),
     "normal distribution": (lambda x: normal_at(x)[0], mpmath.ncdf, st.floats(-15, 15)),
     "log": (log, mpmath.log, st.floats(1e-300, 1e300)),
     "sine": (in_units(lambda x: sine_and_cosine(x)[0]), mpmath.sin, POINTS),
@@ -107,7 +107,7 @@ def test_series_are_off_by_less_than_they_say(name, data):
     x = Fraction(data.draw(arguments))
     with mpmath.workdps(300):
         assert (
-            abs(high_precision(function(x)) - reference(high_precision(x))) < mpmath.mpf(2) ** -200
+            abs(high_precision(function(x)) - reference(high_precision(x))) < mpmath.mpf(2) ** -180
         )
 
 
@@ -115,7 +115,7 @@ def test_series_are_off_by_less_than_they_say(name, data):
 def test_growth_is_off_by_less_than_it_says(x):
     with mpmath.workdps(600):
         exact = mpmath.exp(mpmath.mpf(x))
-        assert abs(high_precision(growth(Fraction(x))) - exact) < mpmath.mpf(2) ** -200 * exact
+        assert abs(high_precision(growth(Fraction(x))) - exact) < mpmath.mpf(2) ** -180 * exact
 
 
 @given(x=st.floats(15, 1e6), sign=st.sampled_from([-1, 1]))
