@@ -394,7 +394,9 @@ def compare_smooth(limit: float) -> None:
             answers[str(is_known)] = answer
             row += [f"{found.upper:.5g}", found.details["cells"], answer]
             if is_known:
-                row += [f"{seconds:.2f}" for _, seconds in checks(network, found)]
+                for flags in ((), ("-I", "-S")):  # with what is installed, and without
+                    _, seconds = check(network, found, *flags)
+                    row.append(f"{seconds:.2f}")
         require_agreement(answers)
         lower = max(answer.lower for answer in answers.values())
         show(f"{name_of(sizes)}, {kind}", radius, f"{lower:.5g}", *row)
@@ -433,7 +435,7 @@ def ask_about(options: argparse.Namespace) -> None:
     seconds = time.perf_counter() - start
     assert found.certificate is not None
     size = f"{len(found.certificate.text) / 1e6:.2f} MB"
-    (verdict, checking), _ = checks(network, found)
+    verdict, checking = check(network, found)
     head("lower", "upper", "gap", "cells", "s", "status", "certificate", "lipcheck, s", "verdict")
     gap = Answer(found.lower, found.upper, seconds).gap
     cells = found.details["cells"]
@@ -441,22 +443,19 @@ def ask_about(options: argparse.Namespace) -> None:
     show(*bounds, cells, f"{seconds:.1f}", found.status, size, f"{checking:.1f}", verdict)
 
 
-def checks(network: Network, found: Result) -> list[tuple[str, float]]:
-    """What lipcheck says, and its processor seconds: as installed, and in a clean interpreter."""
+def check(network: Network, found: Result, *flags: str) -> tuple[str, float]:
+    """What lipcheck says, in an interpreter with these flags, and its processor seconds."""
     source = Path(lipopt.__file__).parents[1]
-    answers = []
     with tempfile.TemporaryDirectory() as folder:
         paths = [str(Path(folder) / "network"), str(Path(folder) / "certificate")]
         network.save(paths[0])
         found.save(paths[1])
-        for flags in ([], ["-I", "-S"]):
-            command = [sys.executable, *flags, str(source / "lipcheck"), *paths]
-            process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
-            assert process.stdout is not None
-            verdict = process.stdout.read().split(":")[0]
-            _, _, usage = os.wait4(process.pid, 0)
-            answers.append((verdict, usage.ru_utime + usage.ru_stime))
-    return answers
+        command = [sys.executable, *flags, str(source / "lipcheck"), *paths]
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+        assert process.stdout is not None
+        verdict = process.stdout.read().split(":")[0]
+        _, _, usage = os.wait4(process.pid, 0)
+    return verdict, usage.ru_utime + usage.ru_stime
 
 
 def main() -> None:
