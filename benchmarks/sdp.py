@@ -5,6 +5,7 @@
     python benchmarks/sdp.py rank                          raising it along negative eigenvectors of S, or with noise
     python benchmarks/sdp.py cuts [--seeds 3]              the gap to the POP without and with cuts
     python benchmarks/sdp.py cuts 80-80-1 --sparsity 20    one row of that table; --sparsity 0 for dense weights
+    python benchmarks/sdp.py cuts pruned [--limit 30]      the same of a network that ships with lipopt, "pruned" or "dense"
     python benchmarks/sdp.py network 3072-4096-4096-4096-1 [--device cuda] [--repeat 2]
 
 Random networks with normal weights of variance 1/fan-in and slopes in [0, 1], linf. Every table is printed as markdown.
@@ -22,6 +23,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from lipopt.examples import LABEL, example
 from lipopt.methods.sdp.backend import backend
 from lipopt.methods.sdp.method import SDP
 from lipopt.methods.sdp.search import MAX_POWER_ITERATIONS
@@ -30,6 +32,7 @@ from lipopt.model.norms import Norm
 from lipopt.numerics.arrays import Array, Matrix
 from lipopt.problem.derivative import DerivativeProblem, Layer
 from lipopt.problem.presolve import presolve
+from lipopt.problem.question import Question, pose
 from lipopt.problem.task import Budget, Task
 
 Value = TypeVar("Value")
@@ -55,7 +58,7 @@ CUT: list[tuple[Sequence[int], int | None]] = [
     ((40, 40, 40, 1), 5),
     ((40, 40, 40, 1), None),
 ]  # sizes, and how many neurons of the next layer a neuron feeds
-CUT_LIMIT = 60.0  # seconds
+EXAMPLES = ("pruned", "dense")
 
 
 def random_problem(sizes: Sequence[int], seed: int = 0) -> DerivativeProblem:
@@ -203,30 +206,55 @@ def _iterations(network: VectorNetwork, x: np.ndarray, value: float, most: int =
     return str(high) if high <= most else f"> {most}"
 
 
-def cut_networks(points: Sequence[tuple[Sequence[int], int | None]], seeds: int) -> None:
+def cut_networks(
+    points: Sequence[tuple[Sequence[int], int | None]], seeds: int, limit: float
+) -> None:
     """The mean gap to the best lower bound on the POP, without and with cuts; the mean and the largest time."""
+    _show_cut_heads()
+    for sizes, sparsity in points:
+        problems = [sparse_problem(sizes, sparsity, seed) for seed in range(seeds)]
+        _show_cuts("-".join(map(str, sizes)), sparsity or "dense", problems, limit)
+
+
+def cut_example(name: str, limit: float) -> None:
+    """The same for a network that ships with lipopt, the class of the paper's table."""
+    _show_cut_heads()
+    network = example(name)
+    problem = pose(network, Question.about(network, output=LABEL)).problem
+    _show_cuts(name, "-", [problem], limit)
+
+
+def _show_cut_heads() -> None:
     show("network", "sparsity", "gap", "with cuts", "largest", "s", "largest s", "s without")
     show(*["---"] * 8)
-    for sizes, sparsity in points:
-        rows = [_cut_network(sizes, sparsity, seed) for seed in range(seeds)]
-        plain, cut, seconds, before = np.array(rows).T
-        show(
-            "-".join(map(str, sizes)),
-            sparsity or "dense",
-            f"{plain.mean():.1%}",
-            f"{cut.mean():.1%}",
-            f"{cut.max():.1%}",
-            f"{seconds.mean():.0f}",
-            f"{seconds.max():.0f}",
-            f"{before.mean():.1f}",
-        )
 
 
-def _cut_network(sizes: Sequence[int], sparsity: int | None, seed: int) -> list[float]:
-    """Both gaps, and the seconds with cuts and without."""
-    problem = sparse_problem(sizes, sparsity, seed)
-    plain, before = timed(SDP(), Task(problem, problem))
-    cut, seconds = timed(SDP(cuts=True), Task(problem, problem, Budget.of(CUT_LIMIT)))
+def _show_cuts(
+    name: str, sparsity: object, problems: Sequence[DerivativeProblem], limit: float
+) -> None:
+    """One row of the table."""
+    rows = [_cut_network(problem, limit) for problem in problems]
+    plain, cut, seconds, before = np.array(rows).T
+    show(
+        name,
+        sparsity,
+        f"{plain.mean():.1%}",
+        f"{cut.mean():.1%}",
+        f"{cut.max():.1%}",
+        f"{seconds.mean():.0f}",
+        f"{seconds.max():.0f}",
+        f"{before.mean():.1f}",
+    )
+
+
+def _cut_network(problem: DerivativeProblem, limit: float) -> list[float]:
+    """Both gaps, and the processor seconds with cuts and without."""
+    start = time.process_time()
+    plain = SDP()(Task(problem, problem))
+    middle = time.process_time()
+    cut = SDP(cuts=True)(Task(problem, problem, Budget.of(limit)))
+    seconds = time.process_time() - middle
+    before = middle - start
     lower = max(plain.pop_lower or 0.0, cut.pop_lower or 0.0)
     return [plain.value / lower - 1, cut.value / lower - 1, seconds, before]
 
@@ -251,10 +279,12 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("table", choices=["solvers", "width", "depth", "rank", "cuts", "network"])
-    parser.add_argument("sizes", nargs="?", help="of the network, for 'network' and 'cuts'")
+    parser.add_argument("sizes", nargs="?", help="of the network, or the name of one, for 'cuts'")
     parser.add_argument("--sparsity", type=int, default=0, help="of that network, for 'cuts'")
     parser.add_argument("--device", help="a torch device, such as cuda")
-    parser.add_argument("--limit", type=float, default=60.0, help="seconds for each conic solver")
+    parser.add_argument(
+        "--limit", type=float, default=60.0, help="seconds for a solver, or for cuts"
+    )
     parser.add_argument("--seeds", type=int, default=3, help="networks of each kind, for 'cuts'")
     parser.add_argument(
         "--repeat",
@@ -266,10 +296,13 @@ def main() -> None:
     if arguments.table == "solvers":
         compare_solvers(arguments.limit)
         return
+    if arguments.table == "cuts" and arguments.sizes in EXAMPLES:
+        cut_example(arguments.sizes, arguments.limit)
+        return
     given = [int(n) for n in (arguments.sizes or "784-300-100-1").split("-")]
     if arguments.table == "cuts":
         points = [(given, arguments.sparsity or None)] if arguments.sizes else CUT
-        cut_networks(points, arguments.seeds)
+        cut_networks(points, arguments.seeds, arguments.limit)
         return
     if arguments.table == "rank":
         raise_rank()

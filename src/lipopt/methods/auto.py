@@ -28,7 +28,7 @@ from .lp.method import LiPopt
 from .lp.polynomial import count_terms, sources
 from .registry import Method, register
 from .sdp.backend import backend
-from .sdp.cuts import Cuts, can_cut
+from .sdp.cuts import Cuts, can_cut, largest_order
 from .sdp.method import SDP
 
 ROUNDING_GAP = 1e-9  # relative gap between the bounds that rounding may leave where they meet
@@ -39,7 +39,7 @@ LP_WORK = 1e9  # of an LP at most, in products times iterations: about ten secon
 FIRST_WORK = 4e8
 WORK_PER_GAIN = 8e9
 MIN_CUT_GAP = 0.01  # relative gap to the lower bound below which cuts are not tried
-MAX_CUT_ORDER = 600  # of the matrix of cuts: beyond, they take minutes
+CUT_SECONDS = 4e-6  # for every entry of the matrix of cuts: with less they find nothing
 FIRST_ITERATIONS = 100  # that an LP takes until its first bound
 SMALLEST = 1e-300  # what is divided by is kept above this
 
@@ -64,7 +64,8 @@ class Auto:
         if self.lp:
             attempts.make_lp()
         if not attempts.are_over(MIN_CUT_GAP) and _may_cut(attempts.task):
-            attempts.make(Cuts())
+            gap = task.budget.gap
+            attempts.make(Cuts() if gap is None else Cuts(gap))
         if not attempts.are_over(MAX_GAP):
             attempts.keep_better(self._in_larger_norm(attempts.task))
         return attempts.answer()
@@ -182,7 +183,8 @@ def _is_refined(task: Task) -> bool:
 
 
 def _may_cut(task: Task) -> bool:
-    """Whether cuts are for this task: asked for, over the whole space, and small enough."""
+    """Whether cuts are for this task: asked for, over the whole space, and with time for them."""
     is_asked_for = task.budget.deadline is not None or task.budget.gap is not None
     is_global = task.posed is not None and task.posed.question.domain is None
-    return is_asked_for and is_global and can_cut(task.problem, MAX_CUT_ORDER)
+    has_time = task.seconds_left >= CUT_SECONDS * largest_order(task.problem) ** 2
+    return is_asked_for and is_global and has_time and can_cut(task.problem)

@@ -103,11 +103,6 @@ class Triangles:
         """Of p_i p_j, p_i p_k and p_j p_k."""
         return np.column_stack([self.signs, self.signs[:, 0] * self.signs[:, 1]])
 
-    def sums(self, vectors: Array) -> Array:
-        """1 + q of every triangle, for vectors in the places of signs."""
-        products = (vectors @ vectors.T).ravel()[self._entries(len(vectors))]
-        return np.asarray(1 + (self.coefficients * products).sum(axis=1))
-
     def matrix(self, size: int, weights: Array, *, absolute: bool = False) -> Array:
         """The sum of weights times q as a symmetric matrix M, so that it is p.M p / 2.
 
@@ -115,12 +110,12 @@ class Triangles:
         values = weights[:, None] * self.coefficients
         if absolute:
             values = np.abs(values)
-        entries = self._entries(size).ravel()
+        entries = self.entries(size).ravel()
         upper = np.bincount(entries, values.ravel(), minlength=size * size).reshape(size, size)
         return np.asarray(upper + upper.T)
 
-    def _entries(self, size: int) -> Array:
-        """Where p_i p_j, p_i p_k and p_j p_k stand in a flat matrix of all products."""
+    def entries(self, size: int) -> Array:
+        """Where p_i p_j, p_i p_k and p_j p_k stand in a flat matrix of all products, (triangles, 3)."""
         rows, columns = self._pairs
         return rows * size + columns
 

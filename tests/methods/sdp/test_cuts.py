@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterable
 from dataclasses import replace
 from fractions import Fraction
-from itertools import product
+from itertools import combinations, product
 from pathlib import Path
 
 import numpy as np
@@ -13,13 +13,16 @@ from lipcheck_files import verdict
 from networks import gaussian_weights, problem_of, random_problem
 
 import lipopt
+import lipopt.examples
 from lipcheck.exact import Matrix
 from lipcheck.problem import Problem
 from lipcheck.signs import PATTERNS, Equations, SignTriangle, sign_matrix
 from lipopt.lower.pop import enumerate_pop
-from lipopt.methods.sdp.cuts import Cuts, can_cut, violated_triangles
+from lipopt.methods.sdp.cuts import Cuts, can_cut
 from lipopt.methods.sdp.sign_dual import dual_matrix, is_proved
-from lipopt.methods.sdp.signs import SignForm, SignNetwork, Weights
+from lipopt.methods.sdp.sign_network import SignNetwork, Weights
+from lipopt.methods.sdp.signs import SignForm
+from lipopt.methods.sdp.triangles import MIN_VIOLATION, PairProducts, violated_triangles
 from lipopt.model.norms import NormName
 from lipopt.numerics.arrays import Array
 from lipopt.problem.derivative import DerivativeProblem
@@ -176,8 +179,8 @@ def test_gradients(norm: NormName, rho: float) -> None:
     problem = random_problem(0, norm=norm, slopes="signed", skips=True)
     form = SignForm.of(problem)
     network = SignNetwork(form, 4, 2.0)
-    x = network.start(0)
     rng = np.random.default_rng(0)
+    x = network.start(rng)
     triangles = violated_triangles(network.units(network.point(x)), 20, rng)
     triangles = replace(triangles, weights=rng.random(triangles.count))
     inner = len(form.inner)
@@ -191,19 +194,78 @@ def test_gradients(norm: NormName, rho: float) -> None:
     assert (ahead - behind) / 2e-6 == pytest.approx(gradient @ direction, rel=1e-5)
 
 
+def test_more_coordinates_change_nothing() -> None:
+    form = SignForm.of(random_problem(0, slopes="signed", skips=True))
+    network = SignNetwork(form, 4, 2.0)
+    x = network.start(np.random.default_rng(0))
+    wide, same = network.widened(x, 7)
+    assert wide.rank == 7
+    assert wide.value(wide.point(same)) == pytest.approx(network.value(network.point(x)))
+
+
+def unit_vectors(count: int) -> Array:
+    units = np.random.default_rng(0).normal(size=(count, 3))
+    return np.asarray(units / np.linalg.norm(units, axis=1, keepdims=True))
+
+
+def every_triangle(count: int) -> Triangles:
+    """All inequalities among so many signs, with any multipliers."""
+    places = []
+    signs = []
+    for three in combinations(range(count), 3):
+        for pattern in product((1.0, -1.0), repeat=2):
+            places.append(three)
+            signs.append(pattern)
+    weights = np.random.default_rng(1).random(len(places))
+    return Triangles(np.array(places), np.array(signs), weights)
+
+
+def sums(triangles: Triangles, units: Array) -> Array:
+    """1 + q of each, from the definition."""
+    first, second, third = (units[triangles.places[:, k]] for k in range(3))
+    a, b = triangles.signs.T
+    q = a * (first * second).sum(1) + b * (first * third).sum(1)
+    return np.asarray(1 + q + a * b * (second * third).sum(1))
+
+
 def test_the_most_violated_triangles_are_found() -> None:
-    rng = np.random.default_rng(0)
-    units = rng.normal(size=(9, 3))
-    units /= np.linalg.norm(units, axis=1, keepdims=True)
-    found = violated_triangles(units, 5, rng)
-    gram = units @ units.T
-    every = []
-    for i in range(9):
-        for j in range(i + 1, 9):
-            for k in range(j + 1, 9):
-                for a, b in product((1, -1), repeat=2):
-                    every.append(1 + a * gram[i, j] + b * gram[i, k] + a * b * gram[j, k])
-    np.testing.assert_allclose(found.sums(units), np.sort(every)[:5])
+    units = unit_vectors(9)
+    found = violated_triangles(units, 1000, np.random.default_rng(0))
+    amounts = sums(found, units)
+    every = every_triangle(9)
+    worst = sums(every, units)
+    assert amounts[0] == pytest.approx(worst.min())
+    assert (amounts < 0).all()
+    assert (np.diff(amounts) >= 0).all()
+    assert len(np.unique(found.places, axis=0)) == found.count
+    # Every pair that is in a violated triangle as its largest product is in one that was found.
+    gram = np.abs(units @ units.T)
+    pairs = {pair for three in found.places.tolist() for pair in combinations(three, 2)}
+    for three, amount in zip(every.places.tolist(), worst, strict=True):
+        if amount < -MIN_VIOLATION:
+            largest = max(combinations(three, 2), key=lambda pair: gram[pair])
+            assert largest in pairs
+    assert violated_triangles(units, 3, np.random.default_rng(0)).count == 3
+
+
+def test_some_pairs_are_looked_at_where_there_are_too_many(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    units = unit_vectors(30)
+    every = violated_triangles(units, 1000, np.random.default_rng(0))
+    monkeypatch.setattr("lipopt.methods.sdp.triangles.MAX_WORK", 30 * 20)
+    some = violated_triangles(units, 1000, np.random.default_rng(0))
+    assert 0 < some.count <= 20 < every.count
+    assert (sums(some, units) < 0).all()
+
+
+def test_products_of_pairs_say_what_triangles_are() -> None:
+    units = unit_vectors(7)
+    triangles = every_triangle(7)
+    products = PairProducts(triangles, 7)
+    np.testing.assert_allclose(products.sums(units), sums(triangles, units))
+    gradient = triangles.matrix(7, triangles.weights) @ units
+    np.testing.assert_allclose(products.gradient(units, triangles.weights), gradient)
 
 
 def test_what_cuts_are_not_for_is_refused() -> None:
@@ -244,3 +306,11 @@ def test_auto_uses_cuts_over_the_whole_space(monkeypatch: pytest.MonkeyPatch) ->
     auto = lipopt.bound(weights, gap=0.02)
     assert auto.details["chosen"] == "cuts"
     assert auto.upper < plain.upper * 0.98
+
+
+def test_auto_leaves_cuts_out_without_time_for_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    def never(self: Cuts, task: Task) -> UpperBound:
+        raise AssertionError("cuts were tried")
+
+    monkeypatch.setattr(Cuts, "__call__", never)
+    lipopt.bound(lipopt.examples.example("dense"), output=8, time_limit=5.0, samples=10)

@@ -3,15 +3,15 @@
 It starts at an optimum of Shor's relaxation. A round adds the most violated triangle inequalities,
 ascends in the augmented Lagrangian, moves the multipliers by what is violated, and drops triangles
 that are slack. After some rounds the multipliers stay, and the Lagrangian itself is maximized: its
-maximum is what these multipliers bound, and there the dual is fitted. It ends when that improves
-the bound no further.
+maximum is what these multipliers bound, and there the dual is fitted. All this is a stage. The next
+one has vectors of a higher rank, since the rank of an optimum grows with the number of triangles.
+The search ends when a stage improves the bound no further.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import partial
-from math import ceil
 from typing import ClassVar
 
 import numpy as np
@@ -27,18 +27,24 @@ from ...problem.task import Status, Task, UpperBound
 from ...solvers import lbfgs
 from ..baselines import path_sum_bound
 from .sign_dual import fit, prove
-from .signs import Point, SignForm, SignNetwork, Weights
+from .sign_network import Point, SignNetwork, Weights
+from .signs import SignForm
+from .triangles import MIN_VIOLATION, joined, violated_triangles
 
 # The largest number of variables: the dual is a dense matrix of that order.
 MAX_ORDER = 2500
-# The number of coordinates of the vectors. With fewer, ascents end where nothing is proved.
+# The number of coordinates of the vectors: at first, at most, and by what factor it grows with every
+# stage. With fewer than an optimum has, ascents end where nothing is proved.
 RANK = 64
+MAX_RANK = 200
+RANK_GROWTH = 1.3
 # L-BFGS iterations for Shor's relaxation, in a round, in the last round before the dual is fitted,
-# and for the Lagrangian itself.
+# and for the Lagrangian itself; and the relative gain of some of them below which an ascent ends.
 FIRST_ITERATIONS = 200
 ROUND_ITERATIONS = 60
 LAST_ITERATIONS = 300
-FINAL_ITERATIONS = 200
+FINAL_ITERATIONS = 300
+MIN_ASCENT_GAIN = 1e-7
 # Rounds with new triangles and without, before the dual is fitted, and how often that is done.
 ROUNDS = 10
 LAST_ROUNDS = 2
@@ -53,24 +59,26 @@ MIN_GAIN = 1e-3
 TRIANGLE_PENALTY = 0.6
 EQUATION_PENALTY = 5.0
 # Triangles that are added in a round, relative to the number of signs.
-ADDED_TRIANGLES = 4
-# Violations that are too small for a triangle to be added.
-MIN_VIOLATION = 1e-3
-# Pairs times signs that are looked at in one search for violated triangles; where there are more,
-# some signs are chosen at random.
-MAX_SEPARATION_WORK = 100_000_000
+ADDED_TRIANGLES = 6
 # Noise on the vectors, by which they leave a saddle point of the Lagrangian.
 NOISE = 1e-3
-# Hyperplanes that round the vectors to slopes, for a lower bound on the POP.
+# Hyperplanes that round the vectors to slopes, for a lower bound on the POP, and how often the best
+# slopes are changed at random, at most.
 HYPERPLANES = 64
+SHAKES = 10
 
 
-def can_cut(problem: DerivativeProblem, most: int = MAX_ORDER) -> bool:
+def can_cut(problem: DerivativeProblem) -> bool:
     """Whether the search takes the problem: one row, not l1, open slopes alone, not too large."""
     if problem.outputs > 1 or problem.norm.is_by_input or not problem.layers:
         return False
     open_slopes = all((layer.half > 0).all() for layer in problem.layers)
-    return open_slopes and problem.inputs + 2 * problem.neurons + 1 <= most
+    return open_slopes and largest_order(problem) <= MAX_ORDER
+
+
+def largest_order(problem: DerivativeProblem) -> int:
+    """The order of the dual's matrix, or more: inputs, w, and two variables a neuron."""
+    return problem.inputs + 2 * problem.neurons + 1
 
 
 @dataclass(frozen=True)
@@ -104,7 +112,8 @@ class _Search:
         self.phase = task.budget  # of what is done now
         self.form = SignForm.of(task.problem)
         scale = min(task.upper, path_sum_bound(task.problem))
-        self.network = SignNetwork(self.form, min(RANK, self.form.order), scale)
+        self.largest_rank = min(MAX_RANK, self.form.order)
+        self.network = SignNetwork(self.form, min(RANK, self.largest_rank), scale)
         inner = len(self.form.inner)
         self.weights = Weights(
             scale=np.ones(inner),
@@ -126,6 +135,8 @@ class _Search:
             x = self._stage(x)
             if self._is_done() or self._bound() > before * (1 - MIN_GAIN):
                 break
+            rank = int(self.network.rank * RANK_GROWTH)
+            self.network, x = self.network.widened(x, min(rank, self.largest_rank))
         return self._report()
 
     def _stage(self, x: Array) -> Array:
@@ -156,7 +167,8 @@ class _Search:
 
         Penalties are for an objective whose value there is 1."""
         network = self.network
-        x = self._ascend(network.start(self.task.budget.seed), FIRST_ITERATIONS)
+        x = network.power(network.start(self.random), self.weights)
+        x = self._ascend(x, FIRST_ITERATIONS)
         point = network.point(x)
         value = network.value(point)
         if value > 0:
@@ -168,13 +180,18 @@ class _Search:
         return self.network.reflected(point)
 
     def _ascend(self, x: Array, iterations: int) -> Array:
-        """L-BFGS in the augmented Lagrangian."""
+        """L-BFGS in the augmented Lagrangian, from a point near x that is no saddle point."""
+        x = self.network.flat(self.network.point(x))
+        x = x + NOISE * self.random.standard_normal(len(x))
         loss = partial(self.network.loss, weights=self.weights)
-        return lbfgs.minimize(loss, x, iterations, lambda: self.phase.seconds_left <= 0)[0]
+        return lbfgs.minimize(loss, x, iterations, self._is_phase_over, MIN_ASCENT_GAIN)[0]
+
+    def _is_phase_over(self) -> bool:
+        return self.phase.seconds_left <= 0
 
     def _round(self, x: Array, iterations: int) -> Array:
         """An ascent, and new multipliers."""
-        x = self._ascend(_flat(self.network.point(x)), iterations)
+        x = self._ascend(x, iterations)
         self._update(x)
         return x
 
@@ -183,9 +200,9 @@ class _Search:
         units = self.network.units(self.network.point(x))
         more = violated_triangles(units, ADDED_TRIANGLES * self.form.signs, self.random)
         before = self.weights.triangles.count
-        joined = _joined(self.weights.triangles, more)
-        self.weights = replace(self.weights, triangles=joined)
-        return joined.count > before
+        both = joined(self.weights.triangles, more)
+        self.weights = replace(self.weights, triangles=both)
+        return both.count > before
 
     def _update(self, x: Array) -> None:
         """Move multipliers by what is violated, and drop triangles whose multiplier is 0."""
@@ -211,8 +228,7 @@ class _Search:
             triangles=augmented.triangles.chosen(used),
             rho=0.0,
         )
-        noise = NOISE * self.random.standard_normal(len(x))
-        x = self._ascend(_flat(self.network.point(x)) + noise, FINAL_ITERATIONS)
+        x = self._ascend(x, FINAL_ITERATIONS)
         point = self.network.point(x)
         found = fit(self.network, point, self.weights)
         if found is not None and found.bound < self._bound():
@@ -236,7 +252,7 @@ class _Search:
                 slopes.append(np.where(own, layer.upper, layer.lower))
                 begin += layer.size
             starts.append(slopes)
-        found = alternating(self.task.problem, self.task.budget, starts, restarts=1)
+        found = alternating(self.task.problem, self.task.budget, starts, restarts=1, shakes=SHAKES)
         self.pop_lower = max(self.pop_lower, found)
 
     def _report(self) -> UpperBound:
@@ -248,57 +264,3 @@ class _Search:
             return UpperBound(float("inf"), status, self.pop_lower, None, details)
         value = up_float(proof.bound + self.task.problem.slack, 1)
         return UpperBound(value, status, self.pop_lower, proof, details)
-
-
-def _flat(point: Point) -> Array:
-    """The vectors of a point, with length 1, as one array."""
-    return np.concatenate([point.t, point.e, point.v]).ravel()
-
-
-def _joined(old: Triangles, new: Triangles) -> Triangles:
-    """Old triangles, and those of the new ones that are not among them."""
-    both = np.column_stack([old.places, old.signs])
-    more = np.column_stack([new.places, new.signs])
-    _, first = np.unique(np.concatenate([both, more]), axis=0, return_index=True)
-    added = new.chosen(first[first >= old.count] - old.count)
-    return Triangles(
-        np.concatenate([old.places, added.places]),
-        np.concatenate([old.signs, added.signs]),
-        np.concatenate([old.weights, added.weights]),
-    )
-
-
-def violated_triangles(units: Array, count: int, random: np.random.Generator) -> Triangles:
-    """The most violated triangle inequalities among unit vectors.
-
-    For a pair (j, k) and a sign i before both, with p.q for the products, they are violated by
-    |i.j + i.k| - j.k - 1 and by |i.j - i.k| + j.k - 1."""
-    products = units @ units.T
-    signs = len(units)
-    affordable = max(1, MAX_SEPARATION_WORK // signs**2)
-    chosen = np.arange(signs - 2)
-    if len(chosen) > affordable:
-        chosen = random.choice(chosen, affordable, replace=False)
-    each = ceil(4 * count / len(chosen))  # for every i, of each of the two kinds
-    violations = [np.zeros(0)]
-    places = [np.zeros((0, 3), np.int64)]
-    kinds = [np.zeros((0, 2))]
-    for i in chosen.tolist():
-        j, k = np.triu_indices(signs - i - 1, 1)
-        j += i + 1
-        k += i + 1
-        to_j = products[i, j]
-        to_k = products[i, k]
-        between = products[j, k]
-        for same in (1.0, -1.0):  # the product of the signs of i.j and i.k
-            amount = np.abs(to_j + same * to_k) - same * between - 1
-            best = np.flatnonzero(amount > MIN_VIOLATION)
-            if len(best) > each:
-                best = best[np.argpartition(-amount[best], each)[:each]]
-            first = -np.where(to_j[best] + same * to_k[best] > 0, 1.0, -1.0)
-            violations.append(amount[best])
-            places.append(np.column_stack([np.full(len(best), i), j[best], k[best]]))
-            kinds.append(np.column_stack([first, same * first]))
-    order = np.argsort(-np.concatenate(violations), kind="stable")[:count]
-    found = np.concatenate(places)[order]
-    return Triangles(found, np.concatenate(kinds)[order], np.zeros(len(order)))

@@ -28,7 +28,8 @@ from ...numerics.arrays import Array
 from ...numerics.rounding import gamma
 from ...numerics.semidefinite import is_positive_semidefinite
 from ...problem.proofs import SignMultipliers
-from .signs import Point, SignForm, SignNetwork, Weights
+from .sign_network import Point, SignNetwork, Weights
+from .signs import SignForm
 
 # The relative inflations of tau that are tried: more of it makes S definite farther from an optimum.
 INFLATIONS = (1e-5, 1e-4, 1e-3, 1e-2, 3e-2)
