@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Literal
 
 import numpy as np
@@ -170,6 +171,9 @@ class Inquiry:
         for k, (raw, problem) in enumerate(parts):
             share = budget.share(1 / (len(parts) - k))
             task = Task(raw, problem, share, pop_lower=known, posed=posed, best=self.best)
+            if certify and share.deadline is not None:
+                rehearse = partial(_write_one, posed, task)
+                task = replace(task, rehearse=rehearse)
             tasks.append(replace(task, keeps_proof=certify))
             bounds.append(method(tasks[-1]))
         check_bounds(method, bounds, self._least(bounds))
@@ -258,6 +262,11 @@ class _Answer:
         for task, found in zip(self.tasks, self.bounds, strict=True):
             bounds.append(better_by_lp(task, found))
         return replace(self, bounds=bounds)
+
+
+def _write_one(posed: Posed, task: Task, found: UpperBound) -> None:
+    """Write the certificate of a bound on the whole problem."""
+    write_certificate(posed, [task], [found])
 
 
 def _is_asked_for(budget: Budget) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, TypeAlias
 
@@ -100,6 +100,8 @@ class Task:
     best: Sample | None = None  # where the largest slope was found
     keeps_proof: bool = True  # also if it takes much memory
     finds_pop_lower: bool = True  # whether a lower bound on the optimum is asked for as well
+    # Where time is limited, what writes a bound's certificate: to learn how long that takes.
+    rehearse: Callable[[UpperBound], object] | None = None
 
     @property
     def seconds_left(self) -> float:

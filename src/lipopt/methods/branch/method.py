@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import ClassVar
 
 import numpy as np
@@ -24,6 +26,7 @@ from .expand import Expander
 from .gains import Gains
 from .search import FEW_CELLS, MANY_BOXES, Search
 from .workers import workers
+from .writing import Writing
 
 GAP = 0.01  # relative, unless another one is asked for
 # What may be done without being asked for: about a second.
@@ -63,18 +66,18 @@ class Branch:
             keeps_tree=task.keeps_proof,
             rounds=MANY_BOXES if expander.has_boxes else FEW_CELLS,
             gains=Gains.none(reduced.neurons),
+            writing=Writing(None),
         )
+        if task.rehearse is not None:
+            search.writing.write = partial(_rehearse, task.rehearse, reduced, search)
         search.try_points(first.candidates, cells=1)
         search.add(first, tree)
         with workers(expander, task.budget.jobs) as work:
             search.run(work)
-        proof = None
-        if search.tree is not None:
-            proof = Tree(reduced.nodes, reduced.places, reduced.left_out, search.tree)
         return UpperBound(
             search.upper,
             search.status,
-            proof=proof,
+            proof=_proof(reduced, search),
             best=search.best,
             details={
                 "cells": search.cells,
@@ -89,6 +92,18 @@ class Branch:
             if gap is not None:
                 return gap
         return GAP
+
+
+def _proof(reduced: Reduced, search: Search) -> Tree | None:
+    """The proof of a search, if it was kept."""
+    if search.tree is None:
+        return None
+    return Tree(reduced.nodes, reduced.places, reduced.left_out, search.tree)
+
+
+def _rehearse(write: Callable[[UpperBound], object], reduced: Reduced, search: Search) -> None:
+    """Write what is proved until now."""
+    write(UpperBound(search.upper, proof=_proof(reduced, search)))
 
 
 def region_walk(expander: Expander) -> RegionWalk | None:

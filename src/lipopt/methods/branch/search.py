@@ -25,6 +25,7 @@ from .choose import NeuronSplits
 from .expand import Outcome
 from .gains import Gains
 from .workers import Work
+from .writing import Writing
 
 # Walks from linear region to linear region, in every round:
 STARTS = 8  # they start from so many points of its cells, and from as many random ones,
@@ -80,6 +81,7 @@ class Search:
     keeps_tree: bool  # also if it is large
     rounds: Rounds
     gains: Gains
+    writing: Writing
     cells: int = 0
     empty: int = 0
     closed: float = 0.0  # the largest bound of the cells that are not looked at again
@@ -128,6 +130,7 @@ class Search:
             target = self.target
             outcomes = [item.outcome for item in chosen]
             self._take_in(chosen, work(outcomes, target, self.budget.interruption), target)
+            self.writing.try_out(self.cells)
             self._record()
         self._record(last=True)
 
@@ -135,7 +138,7 @@ class Search:
         """Why the search has to end before the bounds meet, if it has to."""
         if self.budget.interruption.has_come:
             return "interrupted"
-        if self.budget.seconds_left <= 0:
+        if self.budget.seconds_left <= self.writing.seconds_for(self.cells):
             return "time limit"
         if self.most_cells is not None and self.cells >= self.most_cells:
             return "cell limit"
