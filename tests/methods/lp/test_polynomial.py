@@ -15,6 +15,7 @@ from networks import problem_of, random_network, slopes_at, tiny_problem
 
 from lipopt.errors import LipoptError
 from lipopt.methods.lp.polynomial import count_terms, norm_gradient, sources
+from lipopt.model.norms import Norm
 from lipopt.problem.derivative import apply
 
 SEEDS = st.integers(0, 2**32 - 1)
@@ -143,6 +144,14 @@ def test_overflow_is_refused():
         )
 
 
-def test_rows_need_an_input():
+@pytest.mark.parametrize("norm", ["l1", "linf"])
+def test_rows_need_an_input_or_l1(norm):
     with pytest.raises(LipoptError, match="one input"):
-        norm_gradient(problem_of(random_network([3, 2, 2]), "l1", "all"))
+        norm_gradient(problem_of(random_network([3, 2, 2]), norm, "all"))
+
+
+def test_rows_that_add_up_have_signs():
+    problem = replace(problem_of(random_network([3, 2, 2]), "linf", "all"), output_norm=Norm.L1)
+    polynomial = norm_gradient(problem)
+    assert polynomial.variables == 3 + 2 + 2
+    assert polynomial.degree == 3

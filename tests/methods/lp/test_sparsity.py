@@ -157,6 +157,16 @@ def test_unknown_pattern():
         cliques(sources(problem_of([np.ones((1, 2))])), "star")
 
 
+@pytest.mark.parametrize("norm", ["linf", "l1"])
+def test_sizes_are_those_of_the_largest_program(norm):
+    """There is one for each output under l_inf, and one for each input under l1."""
+    weights = random_network([3, 4, 2])
+    every = pattern_sizes(problem_of(weights, norm, "all"), 2)
+    one = pattern_sizes(problem_of(weights, norm, 0), 2)
+    assert [size.pattern for size in every] == [size.pattern for size in one]
+    assert all(a.products >= b.products for a, b in zip(every, one, strict=True))
+
+
 def test_sizes_of_a_dense_network():
     sizes = {
         size.pattern: size for size in pattern_sizes(problem_of(random_network([4, 3, 2, 1])), 3)

@@ -99,10 +99,11 @@ def sources(problem: DerivativeProblem, only: int | None = None) -> list[Source]
 
     With `only`, t is +-e_j for that input j, and weights that it does not reach are left out."""
     has_signs = problem.outputs > 1
-    if has_signs and not problem.adds_outputs:
+    is_cube = problem.norm.bounds_each_input
+    if has_signs and not (problem.adds_outputs and (is_cube or only is not None)):
         raise LipoptError(
-            "the polynomial of several outputs needs the l1 norm on them; "
-            "bound one output at a time, or use method 'sdp'"
+            "the polynomial of several outputs needs the l1 norm on them, and on the inputs l_inf or"
+            " one input; bound one output at a time, or use method 'sdp'"
         )
     inputs = np.ones(problem.inputs)
     rows = np.ones(problem.outputs)

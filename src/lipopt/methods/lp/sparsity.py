@@ -32,6 +32,7 @@ from scipy.sparse.csgraph import minimum_spanning_tree
 from ...errors import LipoptError
 from ...numerics.arrays import Array
 from ...problem.derivative import DerivativeProblem, Layer
+from ...problem.presolve import split_rows
 from .polynomial import Source, sources
 
 PATTERNS = ("paths", "output", "input", "chordal", "full")
@@ -158,11 +159,12 @@ class PatternSize:
 def pattern_sizes(problem: DerivativeProblem, degree: int) -> list[PatternSize]:
     """The sizes of all patterns at a degree, before anything is built.
 
-    Where every input has its own LP, those of the largest."""
-    if not problem.norm.is_by_input:
-        return _sizes(sources(problem), degree)
-    by_input = [_sizes(sources(problem, j), degree) for j in range(problem.inputs)]
-    by_pattern = zip(*by_input, strict=True)
+    Where every output, or every input, has its own LP, those of the largest."""
+    norm, output = problem.norms
+    parts = split_rows(problem) if output.is_by_output else [problem]
+    inputs = range(problem.inputs) if norm.is_by_input else [None]
+    found = [_sizes(sources(part, j), degree) for part in parts for j in inputs]
+    by_pattern = zip(*found, strict=True)
     return [max(sizes, key=lambda size: size.products) for sizes in by_pattern]
 
 
