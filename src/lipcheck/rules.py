@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import NamedTuple
 
+from .alternatives import read_alternatives
 from .curvature import Patch
 from .ends import Ends
 from .exact import (
@@ -335,10 +336,11 @@ def rule_signs(lines: Lines, term: Term) -> Amounts:
     beta = lines.numbers("beta", len(inner))
     signs = 1 + neurons + (problem.inputs if t_are_signs else 0)
     triangles = read_triangles(lines, signs)
+    alternatives = read_alternatives(lines, problem, inner)
     equations = Equations(inner, tau, alpha, beta)
     lines.require(only_inner_are_read(problem, inner), "a neuron that is read is not inner")
     squares = [mu, *eta, *delta]
-    check_semidefinite(lines, sign_matrix(problem, squares, equations, triangles))
+    check_semidefinite(lines, sign_matrix(problem, squares, equations, triangles, alternatives))
     cost_of_delta = sum(delta, ZERO) if t_are_signs else max(delta)
     cost_of_signs = mu + sum(eta, ZERO) + cost_of_delta
     return [

@@ -1,8 +1,10 @@
 """The matrix of the rule `signs`: section 4 of spec/certificate.md."""
 
+from collections.abc import Sequence
 from fractions import Fraction
 from typing import NamedTuple
 
+from .alternatives import Alternatives, alternatives_form
 from .exact import TWO, ZERO, Matrix, Vector
 from .problem import Problem
 
@@ -37,6 +39,7 @@ def sign_matrix(
     squares: Vector,
     equations: Equations,
     triangles: list[SignTriangle],
+    alternatives: Sequence[Alternatives],
 ) -> Matrix:
     """S in the variables (w, e, t, z of inner neurons). Squares are those of w, e and t.
 
@@ -57,6 +60,7 @@ def sign_matrix(
     by_x, by_y = bilinear_forms(problem, equations, order)
     form = by_x.transpose() @ x + by_y.transpose() @ y + triangle_form(triangles, order)
     form += (x - y.scaled_rows(low)).transpose() @ (x - y.scaled_rows(high)).scaled_rows(tau)
+    form -= alternatives_form(alternatives, x)
     S = (form + form.transpose()).half() + Matrix.diagonal(squares + [ZERO] * neurons)
     kept = [*range(first_z), *(first_z + a for a in equations.inner)]
     chosen, _ = S.chosen_rows(kept).take(kept)

@@ -140,7 +140,17 @@ def test_hundreds_of_mutations(tmp_path):
 
 @pytest.mark.parametrize(
     "name",
-    ["-ball-", "-units", "-signs", "-through-", "-merge-", "-sparse-", "-margins-", "gate-"],
+    [
+        "-ball-",
+        "-units",
+        "-signs",
+        "pool-",
+        "-through-",
+        "-merge-",
+        "-sparse-",
+        "-margins-",
+        "gate-",
+    ],
 )
 def test_hundreds_of_mutations_of_one_kind(name, tmp_path):
     outcomes = mutate_and_check(0, 200, tmp_path, name)
@@ -168,6 +178,7 @@ def test_hundreds_of_mutations_of_values(tmp_path):
         "-values-",
         "-margins-",
         "-signs",
+        "pool-",
         "-through-",
         "-merge-",
         "-sparse-",

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Sequence
 from dataclasses import replace
 from fractions import Fraction
+from itertools import chain, product
+from math import isqrt
 
 import numpy as np
 
@@ -14,7 +15,7 @@ from ..methods.sdp.sign_dual import dual_matrix
 from ..methods.sdp.signs import SignForm
 from ..model.network import Network
 from ..numerics.arrays import Array, dense
-from ..problem.proofs import SignMultipliers
+from ..problem.proofs import Alternatives, SignMultipliers
 from ..problem.task import Task
 from .differences import Doubts, slack_of
 from .dyadic import Rounded, join, round_up
@@ -38,7 +39,7 @@ def signs_part(
     scaled = _in_variables(proof, flat, inner)
     doubt = _doubt_by_variable(flat, doubts, inner)
     bound = Fraction(proof.bound)
-    for room, inflation in itertools.product((doubt, 0 * doubt), INFLATIONS):
+    for room, inflation in product((doubt, 0 * doubt), INFLATIONS):
         grid = _Grid(_inflated(scaled, inflation * proof.bound / form.signs))
         factor = factor_lines(dual_matrix(form, grid.values), room)
         cost = grid.cost()
@@ -60,6 +61,7 @@ class _Grid:
         self.alpha = Rounded.of(m.alpha, SIGN_BITS)
         self.beta = Rounded.of(m.beta, SIGN_BITS)
         self.triangles = Rounded.of(m.triangles.weights, SIGN_BITS)
+        self.alternatives = _rounded_alternatives(m.alternatives)
         self.values = SignMultipliers(
             float(self.mu.values[0]),
             self.eta.values,
@@ -68,6 +70,7 @@ class _Grid:
             self.alpha.values,
             self.beta.values,
             replace(m.triangles, weights=self.triangles.values),
+            replace(m.alternatives, weights=tuple(_symmetric(N) for N in self.alternatives)),
         )
 
     def cost(self) -> Fraction:
@@ -97,11 +100,43 @@ class _Grid:
             triangles.places, patterns, self.triangles.integers, strict=True
         ):
             lines.append(f"triangle {join([*places, int(pattern), int(weight)])}")
+        return lines + self._alternatives_lines()
+
+    def _alternatives_lines(self) -> list[str]:
+        """The trees with their multipliers, if there are any."""
+        trees = self.values.alternatives.trees
+        if not trees:
+            return []
+        lines = [f"alternatives {len(trees)}"]
+        for tree, multipliers in zip(trees, self.alternatives, strict=True):
+            lines.append(f"leaves {len(tree)}")
+            for leaf in tree:
+                lines.append(f"leaf {join([leaf.form, *chain.from_iterable(leaf.path)])}")
+            lines.append(f"multipliers {multipliers}")
         return lines
+
+
+def _rounded_alternatives(alternatives: Alternatives) -> list[Rounded]:
+    """The lower triangles of N, row by row; each has been moved into its cone by far more."""
+    rounded = []
+    for N in alternatives.weights:
+        rounded.append(Rounded.of(N[np.tril_indices(len(N))], SIGN_BITS))
+    return rounded
+
+
+def _symmetric(lower: Rounded) -> Array:
+    """The matrix with this lower triangle."""
+    order = isqrt(2 * len(lower.integers))
+    N = np.zeros((order, order))
+    rows, columns = np.tril_indices(order)
+    N[rows, columns] = lower.values
+    N[columns, rows] = lower.values
+    return N
 
 
 def _form(flat: Flat, task: Task, inner: Array) -> SignForm:
     """The problem of the certificate with signs: its variables may be centered."""
+    form = SignForm.of(task.problem)
     n = flat.inputs
     kept = np.concatenate([np.arange(n), n + inner])
     C = flat.C[0]
@@ -115,7 +150,8 @@ def _form(flat: Flat, task: Task, inner: Array) -> SignForm:
         (flat.upper - flat.lower) / 2,
         C[kept],
         last,
-        SignForm.of(task.problem).layers,
+        form.layers,
+        form.trees,
     )
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -127,6 +127,24 @@ class Triangles:
         return Triangles(self.places[which], self.signs[which], self.weights[which])
 
 
+Path: TypeAlias = tuple[tuple[int, int], ...]  # neurons, each with 1 or -1: an end of its slope
+
+
+class Leaf(NamedTuple):
+    """A path through neurons, and the number of the form that is 0 where their slopes follow it."""
+
+    path: Path
+    form: int
+
+
+@dataclass(frozen=True, eq=False)
+class Alternatives:
+    """Trees of which one form is always 0 (methods/sdp/alternatives.py), with multipliers."""
+
+    trees: tuple[tuple[Leaf, ...], ...]
+    weights: tuple[Array, ...]  # N of every tree
+
+
 @dataclass(frozen=True, eq=False)
 class SignMultipliers:
     """Multipliers of the SDP with signs (methods/sdp/signs.py): of squares, equations, triangles.
@@ -140,6 +158,7 @@ class SignMultipliers:
     alpha: Array
     beta: Array
     triangles: Triangles
+    alternatives: Alternatives
 
     @property
     def bound(self) -> float:

@@ -18,6 +18,7 @@ from lipcheck.exact import Matrix
 from lipcheck.problem import Problem
 from lipcheck.signs import PATTERNS, Equations, SignTriangle, sign_matrix
 from lipopt.lower.pop import enumerate_pop
+from lipopt.methods.sdp.alternatives import AlternativeWeights
 from lipopt.methods.sdp.cuts import Cuts, can_cut
 from lipopt.methods.sdp.sign_dual import dual_matrix, is_proved
 from lipopt.methods.sdp.sign_network import SignNetwork, Weights
@@ -26,7 +27,7 @@ from lipopt.methods.sdp.triangles import MIN_VIOLATION, PairProducts, violated_t
 from lipopt.model.norms import NormName
 from lipopt.numerics.arrays import Array
 from lipopt.problem.derivative import DerivativeProblem
-from lipopt.problem.proofs import SignMultipliers, Triangles
+from lipopt.problem.proofs import Alternatives, SignMultipliers, Triangles
 from lipopt.problem.task import Task, UpperBound
 
 
@@ -71,6 +72,7 @@ def multipliers(form: SignForm, rng: np.random.Generator) -> SignMultipliers:
         alpha=rng.normal(size=inner),
         beta=rng.normal(size=inner),
         triangles=Triangles(places, signs, rng.random(3)),
+        alternatives=Alternatives((), ()),
     )
 
 
@@ -140,7 +142,7 @@ def test_the_checker_has_the_same_matrix() -> None:
         i, j, k = map(int, places)
         triangles.append(SignTriangle((i, j, k), pattern, Fraction(weight)))
     squares = fractions([m.mu, *m.eta, *m.delta])
-    S = sign_matrix(exact, squares, equations, triangles)
+    S = sign_matrix(exact, squares, equations, triangles, [])
     found = np.zeros((form.order, form.order))
     for i, row in enumerate(S.rows):
         for j, value in row.items():
@@ -185,7 +187,7 @@ def test_gradients(norm: NormName, rho: float) -> None:
     triangles = replace(triangles, weights=rng.random(triangles.count))
     inner = len(form.inner)
     a, b, c, d = rng.random((4, inner))
-    weights = Weights(a, b, c, d, triangles, rho)
+    weights = Weights(a, b, c, d, triangles, rho, AlternativeWeights.none(form.forms))
     direction = rng.normal(size=len(x))
     step = 1e-6 * direction
     ahead = network.loss(x + step, weights)[0]

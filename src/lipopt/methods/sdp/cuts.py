@@ -1,7 +1,7 @@
 """Cuts: the search for vectors and multipliers of the SDP with signs (see `signs`).
 
-It starts at an optimum of Shor's relaxation. A round adds the most violated triangle inequalities,
-ascends in the augmented Lagrangian, moves the multipliers by what is violated, and drops triangles
+It starts at an optimum of Shor's relaxation, with all alternatives. A round adds the most violated
+triangle inequalities, ascends in the augmented Lagrangian, moves the multipliers by what is violated, and drops triangles
 that are slack. After some rounds the multipliers stay, and the Lagrangian itself is maximized: its
 maximum is what these multipliers bound, and there the dual is fitted. All this is a stage. The next
 one has vectors of a higher rank, since the rank of an optimum grows with the number of triangles.
@@ -26,8 +26,9 @@ from ...problem.proofs import SignMultipliers, Triangles
 from ...problem.task import Status, Task, UpperBound
 from ...solvers import lbfgs
 from ..baselines import path_sum_bound
+from .alternatives import AlternativeWeights
 from .sign_dual import fit, prove
-from .sign_network import Point, SignNetwork, Weights
+from .sign_network import MIN_LENGTH, Point, SignNetwork, Weights
 from .signs import SignForm
 from .triangles import MIN_VIOLATION, joined, violated_triangles
 
@@ -44,6 +45,8 @@ FIRST_ITERATIONS = 200
 ROUND_ITERATIONS = 60
 LAST_ITERATIONS = 300
 FINAL_ITERATIONS = 300
+# The last of these where there are alternatives: their multipliers leave tau no room for errors.
+FINAL_ITERATIONS_WITH_ALTERNATIVES = 600
 MIN_ASCENT_GAIN = 1e-7
 # Rounds with new triangles and without, before the dual is fitted, and how often that is done.
 ROUNDS = 10
@@ -55,9 +58,12 @@ LAST_ROUNDS_SHARE = 0.6
 # The search ends when a stage improves the bound by less than this, relatively.
 MIN_GAIN = 1e-3
 # Penalties, for an objective of about 1: on triangles, divided by the number of signs, and on
-# equations, relative to the share of a neuron in the objective.
+# equations and alternatives, relative to the share of a neuron in the objective.
 TRIANGLE_PENALTY = 0.6
 EQUATION_PENALTY = 5.0
+ALTERNATIVE_PENALTY = 2.0
+# Products of forms are scaled as if they were at least this, relative to the largest.
+MIN_SCALE = 1e-9
 # Triangles that are added in a round, relative to the number of signs.
 ADDED_TRIANGLES = 6
 # Noise on the vectors, by which they leave a saddle point of the Lagrangian.
@@ -122,6 +128,7 @@ class _Search:
             beta=np.zeros(inner),
             triangles=Triangles.none(),
             rho=TRIANGLE_PENALTY / self.form.signs,
+            alternatives=AlternativeWeights.none(self.form.forms),
         )
         self.random = np.random.default_rng(task.budget.seed)
         self.violation = np.inf  # of equations and triangles that were taken in
@@ -177,7 +184,22 @@ class _Search:
         radii = self.form.half[self.form.inner] * point.lengths
         penalty = EQUATION_PENALTY * shares
         self.weights = replace(self.weights, scale=1 / radii, penalty=penalty)
+        self._weigh_alternatives(point, shares)
         return self.network.reflected(point)
+
+    def _weigh_alternatives(self, point: Point, shares: Array) -> None:
+        """Scale the products of forms to about 1, and let penalties be relative to shares."""
+        forms = self.form.forms
+        squares = (forms.vectors(point.x) ** 2).sum(axis=(1, 2))
+        squares = np.maximum(squares, MIN_SCALE * squares.max(initial=0.0)) + MIN_LENGTH
+        roots = [tree[0].path[0][0] for tree in self.form.trees]
+        own = shares[np.searchsorted(self.form.inner, roots)]
+        weights = replace(
+            self.weights.alternatives,
+            scale=forms.sizes / squares,
+            penalty=ALTERNATIVE_PENALTY * own,
+        )
+        self.weights = replace(self.weights, alternatives=weights)
 
     def _ascend(self, x: Array, iterations: int) -> Array:
         """L-BFGS in the augmented Lagrangian, from a point near x that is no saddle point."""
@@ -209,12 +231,18 @@ class _Search:
         weights = self.weights
         residuals = self.network.residuals(x, weights)
         pulls = np.maximum(0.0, weights.triangles.weights - weights.rho * residuals.sums)
-        violations = [np.abs(residuals.first), np.abs(residuals.second), -residuals.sums]
+        violations = [
+            np.abs(residuals.first),
+            np.abs(residuals.second),
+            -residuals.sums,
+            np.abs(residuals.missing).ravel(),
+        ]
         self.violation = float(np.max(np.concatenate(violations), initial=0.0))
         self.weights = replace(
             weights,
             alpha=weights.alpha + weights.penalty * residuals.first,
             beta=weights.beta + weights.penalty * residuals.second,
+            alternatives=weights.alternatives.updated(residuals.missing),
             triangles=replace(weights.triangles, weights=pulls).chosen(pulls > 0),
         )
 
@@ -225,10 +253,12 @@ class _Search:
         self.weights = replace(
             augmented,
             penalty=0 * augmented.penalty,
+            alternatives=augmented.alternatives.in_cones(self.form.forms.sizes),
             triangles=augmented.triangles.chosen(used),
             rho=0.0,
         )
-        x = self._ascend(x, FINAL_ITERATIONS)
+        final = FINAL_ITERATIONS_WITH_ALTERNATIVES if self.form.trees else FINAL_ITERATIONS
+        x = self._ascend(x, final)
         point = self.network.point(x)
         found = fit(self.network, point, self.weights)
         if found is not None and found.bound < self._bound():

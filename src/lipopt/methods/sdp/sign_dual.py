@@ -5,9 +5,11 @@ With the variables of `signs`, let S be the matrix of the quadratic form
     mu w^2 + sum_a eta_a e_a^2 + sum_j delta_j t_j^2 - w.C x - sum of lambda q over triangles
         + sum_a tau_a (z_a - l_a y_a)(z_a - u_a y_a)
         + sum_a alpha_a (w z_a - m_a w y_a - h_a e_a y_a) + beta_a (e_a z_a - m_a e_a y_a - h_a w y_a)
+        - sum of d.N d over alternatives
 
-where w.C x is written without the z of neurons that are not inner, and lambda >= 0. At the points
-where the problem is largest the last two lines are 0 and q >= -1. So if S is positive semidefinite,
+where w.C x is written without the z of neurons that are not inner, lambda >= 0, and every N is in its
+cone (see `alternatives`). At the points where the problem is largest the two lines before the last
+are 0, q >= -1 and d.N d >= 0. So if S is positive semidefinite,
 
     w.C x <= mu + sum of eta + sum of delta + sum of lambda.
 
@@ -28,6 +30,7 @@ from ...numerics.arrays import Array
 from ...numerics.rounding import gamma
 from ...numerics.semidefinite import is_positive_semidefinite
 from ...problem.proofs import SignMultipliers
+from .alternatives import is_in_cone
 from .sign_network import Point, SignNetwork, Weights
 from .signs import SignForm
 
@@ -65,7 +68,8 @@ def prove(form: SignForm, multipliers: SignMultipliers) -> SignMultipliers | Non
 
 
 def is_proved(form: SignForm, multipliers: SignMultipliers) -> bool:
-    """Whether triangles have multipliers >= 0, and S is positive semidefinite.
+    """Whether triangles have multipliers >= 0, alternatives such that are in their cones, and S is
+    positive semidefinite.
 
     An entry of S is a sum of at most so many products as are counted here, each with at most four
     factors that are rounded: its error is at most gamma of that times the same sum of absolute
@@ -78,7 +82,10 @@ def is_proved(form: SignForm, multipliers: SignMultipliers) -> bool:
         return False
     if not (multipliers.triangles.weights >= 0).all():
         return False
+    if not all(is_in_cone(N) for N in multipliers.alternatives.weights):
+        return False
     roundings = 2 * form.neurons + 4 * len(form.inner) + multipliers.triangles.count + 16
+    roundings += form.forms.roundings
     errors = gamma(roundings) * dual_matrix(form, multipliers, absolute=True)
     factors = -np.rint(np.log2(diagonal) / 2).astype(np.int64)
     S = np.ldexp(np.ldexp(S, factors), factors[:, None])
@@ -111,6 +118,7 @@ def dual_matrix(form: SignForm, m: SignMultipliers, *, absolute: bool = False) -
     triangles = m.triangles.matrix(signs, m.triangles.weights, absolute=absolute)
     S[:signs, :signs] += minus * triangles / 2
     S[units:, units:] += _tau_matrix(form, m.tau, absolute)
+    S[units:, units:] += minus * form.forms.matrix(m.alternatives.weights, absolute=absolute)
     delta = np.broadcast_to(m.delta, form.inputs)
     squares = np.concatenate([[m.mu], m.eta, delta, np.zeros(len(z))])
     S[np.arange(form.order), np.arange(form.order)] += size(squares)
@@ -143,11 +151,16 @@ def _fit_inflated(
         alpha=weights.alpha * weights.scale,
         beta=weights.beta * weights.scale,
         triangles=weights.triangles,
+        alternatives=weights.alternatives.multipliers(form.trees, form.forms.sizes),
     )
     scaled = replace(form, C=form.C / network.scale, last=form.last / network.scale)
     S = dual_matrix(scaled, found)
     vectors = np.concatenate([network.w, point.e, point.x])
     tau = _fit_tau(network, point, S, vectors) * (1 + inflation)
+    if form.trees:
+        # Inside a tree tau may be 0, and a share of 0 inflates nothing: these are shares of 1.
+        radii = form.half[form.inner] * point.lengths
+        tau += inflation / (len(tau) * radii**2)
     units = 1 + form.neurons
     S[units:, units:] += _tau_matrix(form, tau)
     signs = units + form.inputs
@@ -224,4 +237,5 @@ def _scaled(m: SignMultipliers, scale: float) -> SignMultipliers:
         m.alpha * scale,
         m.beta * scale,
         triangles,
+        replace(m.alternatives, weights=tuple(scale * N for N in m.alternatives.weights)),
     )

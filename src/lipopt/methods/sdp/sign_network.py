@@ -5,19 +5,23 @@ What is maximized is the augmented Lagrangian
 
     w.C x - sum of alpha g_1 + beta g_2 + weights / 2 (g_1^2 + g_2^2)
           - sum over triangles of (max(0, lambda - rho (1 + q))^2 - lambda^2) / (2 rho)
+          + sum over alternatives of N.R - penalty / 2 |R|^2
 
-where g_1 and g_2 are the two sides of the equations, subtracted, and q is the sum of three products.
+where g_1 and g_2 are the two sides of the equations, subtracted, q is the sum of three products,
+and R is what the products of the forms of alternatives exceed those of their parts by.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from math import prod
 from typing import NamedTuple
 
 import numpy as np
 
 from ...numerics.arrays import Array
 from ...problem.proofs import Triangles
+from .alternatives import AlternativeWeights
 from .signs import SignForm, SignLayer
 from .triangles import PairProducts
 
@@ -35,6 +39,7 @@ class Weights:
     beta: Array
     triangles: Triangles
     rho: float  # the penalty on triangles; 0 for the Lagrangian itself
+    alternatives: AlternativeWeights
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,6 +52,7 @@ class Point:
     x: Array
     y: Array
     lengths: Array  # |y|
+    parts: Array  # of the products of alternatives
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,6 +62,7 @@ class Residuals:
     first: Array  # g_1 of every inner neuron, scaled
     second: Array  # g_2
     sums: Array  # 1 + q of every triangle
+    missing: Array  # the scaled products of alternatives, less those of their parts
     shares: Array  # |gradient in z| h |y| of every inner neuron
 
 
@@ -68,6 +75,7 @@ class _Gradient:
     v: Array
     x: Array
     y: Array
+    parts: Array
 
 
 class _Evaluation(NamedTuple):
@@ -80,7 +88,7 @@ class _Evaluation(NamedTuple):
 
 
 class SignNetwork:
-    """The augmented Lagrangian as a function of one flat array: t, e and v.
+    """The augmented Lagrangian as a function of one flat array: t, e, v and parts.
 
     w is fixed: it is the first vector of the basis."""
 
@@ -99,26 +107,35 @@ class SignNetwork:
 
     def start(self, random: np.random.Generator) -> Array:
         """Random vectors."""
-        count = self.form.inputs + self.form.neurons + len(self.inner)
-        return random.standard_normal(count * self.rank)
+        x = random.standard_normal(self._entries + prod(self.form.forms.parts_shape))
+        x[self._entries :] /= max(self.form.forms.widest, 1)  # lengths of about 1
+        return x
+
+    @property
+    def _entries(self) -> int:
+        """Of t, e and v."""
+        return (self.form.inputs + self.form.neurons + len(self.inner)) * self.rank
 
     def power(self, flat: Array, weights: Weights) -> Array:
         """A power method: every vector is turned along its gradient, several times."""
         for _ in range(POWER_ITERATIONS):
             gradient = self._evaluate(flat, weights).gradient
-            flat = np.concatenate([gradient.t, gradient.e, gradient.v]).ravel()
+            turned = np.concatenate([gradient.t, gradient.e, gradient.v])
+            flat = np.concatenate([turned.ravel(), flat[self._entries :]])
         return flat
 
     def flat(self, point: Point) -> Array:
-        """The vectors of a point, with length 1, as one array."""
-        return np.concatenate([point.t, point.e, point.v]).ravel()
+        """The vectors of a point, those of length 1 scaled to it, as one array."""
+        vectors = np.concatenate([point.t, point.e, point.v])
+        return np.concatenate([vectors.ravel(), point.parts.ravel()])
 
     def widened(self, flat: Array, rank: int) -> tuple[SignNetwork, Array]:
         """A network with vectors of a higher rank, and the same vectors there."""
         network = SignNetwork(self.form, rank, self.scale)
-        rows = flat.reshape(-1, self.rank)
+        rows = flat[: self._entries].reshape(-1, self.rank)
         more = np.zeros((len(rows), rank - self.rank))
-        return network, np.hstack([rows, more]).ravel()
+        wide = np.hstack([rows, more]).ravel()
+        return network, np.concatenate([wide, flat[self._entries :]])
 
     def reflected(self, point: Point) -> Array:
         """The same t and v with e for which the equations hold.
@@ -128,7 +145,7 @@ class SignNetwork:
         square = _dots(across, across) + MIN_LENGTH
         e = point.e.copy()
         e[self.inner] = self.w - 2 * across * (across[:, 0] / square)[:, None]
-        return np.concatenate([point.t, e, point.v]).ravel()
+        return self.flat(replace(point, e=e))
 
     def units(self, point: Point) -> Array:
         """The vectors of all signs: w, e and, under l_inf, t."""
@@ -155,7 +172,7 @@ class SignNetwork:
                 lengths[own] = np.sqrt(_dots(now, now)) + MIN_LENGTH
                 turned = (form.half[layer.neurons] * lengths[own])[:, None] * v[own]
                 x[layer.variables] = form.middle[layer.neurons][:, None] * now + turned
-        return Point(t, _unit(raw[1]), v, x, y, lengths)
+        return Point(t, _unit(raw[1]), v, x, y, lengths, self._parts(flat))
 
     def value(self, point: Point) -> float:
         """The objective itself."""
@@ -172,16 +189,22 @@ class SignNetwork:
             _tangent(found.gradient.e, point.e, raw[1]),
             _tangent(found.gradient.v, point.v, raw[2]),
         ]
-        return -found.value, -np.concatenate(parts).ravel()
+        gradient = np.concatenate([np.concatenate(parts).ravel(), found.gradient.parts.ravel()])
+        return -found.value, -gradient
 
     def residuals(self, flat: Array, weights: Weights) -> Residuals:
         return self._evaluate(flat, weights).residuals
 
     def _views(self, flat: Array) -> list[Array]:
-        rows = flat.reshape(-1, self.rank)
+        rows = flat[: self._entries].reshape(-1, self.rank)
         first_e = self.form.inputs
         first_v = first_e + self.form.neurons
         return [rows[:first_e], rows[first_e:first_v], rows[first_v:]]
+
+    def _parts(self, flat: Array) -> Array:
+        """The vectors of the parts of alternatives, of which some are 0."""
+        forms = self.form.forms
+        return np.asarray(flat[self._entries :].reshape(forms.parts_shape) * forms.in_parts)
 
     def _weights(self, layer: SignLayer) -> Array:
         """The weights of a layer: those of the variables before its own."""
@@ -205,15 +228,20 @@ class SignNetwork:
             v=np.zeros_like(point.v),
             x=np.zeros_like(point.x),
             y=self.across_y[:, None] * point.e,
+            parts=np.zeros_like(point.parts),
         )
         gradient.x[:, 0] = self.of_x
         gradient.y[:, 0] += self.along_y
         cost, first, second = self._equations(point, weights, gradient)
         more, sums = self._triangles(point, weights, gradient)
+        added = self.form.forms.added(point.x, point.parts, weights.alternatives)
+        gradient.x += added.of_x
+        gradient.parts += added.of_parts
         shares = self._backward(point, gradient)
         gradient.t += gradient.x[: self.form.inputs]
-        residuals = Residuals(first, second, sums, shares)
-        return _Evaluation(point, self.value(point) - cost - more, gradient, residuals)
+        residuals = Residuals(first, second, sums, added.missing, shares)
+        value = self.value(point) - cost - more + added.value
+        return _Evaluation(point, value, gradient, residuals)
 
     def _equations(
         self, point: Point, weights: Weights, gradient: _Gradient

@@ -18,12 +18,16 @@ and these triangle inequalities, among w, all e_a and (under l_inf) all t_j, cut
 relaxation has beyond the optimum. A neuron that no other neuron reads needs no z: the first equation
 says what w z_a is in the objective.
 
+Where maxima are taken, there are inequalities for groups of neurons besides (`alternatives`).
+
 Vectors in the places of all variables, and the search for them, are in `sign_network`.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
@@ -31,15 +35,16 @@ import numpy as np
 from ...model.norms import Norm
 from ...numerics.arrays import Array, dense
 from ...problem.derivative import DerivativeProblem
+from .alternatives import Forms, Neurons, Trees, are_maxima, find_trees
 
 
 class SignLayer(NamedTuple):
-    """A layer: its neurons, and the variables z that belong to them, if other layers read it.
+    """A layer: its neurons, and the variables z that belong to them, if they have any.
 
     It reads variables before these alone."""
 
     neurons: slice
-    variables: slice  # empty if no layer reads it
+    variables: slice
 
     @property
     def is_inner(self) -> bool:
@@ -58,18 +63,22 @@ class SignForm:
     C: Array  # the objective in x, without what `last` says
     last: Array  # its coefficients of neurons that have no z; 0 for others
     layers: tuple[SignLayer, ...]
+    trees: Trees  # of alternatives
 
     @staticmethod
     def of(problem: DerivativeProblem) -> SignForm:
-        """The form of a problem. Neurons of layers that others read have a variable z."""
-        read = {source for layer in problem.layers for source in layer.blocks}
+        """The form of a problem. Neurons of layers that others read, or of maxima, have a z."""
+        inner = {source for layer in problem.layers for source in layer.blocks}
+        for i, layer in enumerate(problem.layers, start=1):
+            if are_maxima(layer.middle, layer.half).any():
+                inner.add(i)
         first = {0: 0}  # the first variable of every source that has some
         variables = problem.inputs
         layers = []
         neurons = 0
         for i, layer in enumerate(problem.layers, start=1):
             begin = variables
-            if i in read:
+            if i in inner:
                 first[i] = begin
                 variables += layer.size
             own = slice(begin, variables)
@@ -83,7 +92,7 @@ class SignForm:
             rows = slice(begin, begin + layer.size)
             for source, matrix in layer.blocks.items():
                 A[rows, first[source] : first[source] + matrix.shape[1]] = dense(matrix)
-            if i in problem.objective and i not in read:
+            if i in problem.objective and i not in inner:
                 last[rows] = dense(problem.objective[i])[0]
             begin += layer.size
         for source, matrix in problem.objective.items():
@@ -91,7 +100,10 @@ class SignForm:
                 C[first[source] : first[source] + matrix.shape[1]] = dense(matrix)[0]
         middle = np.concatenate([layer.middle for layer in problem.layers])
         half = np.concatenate([layer.half for layer in problem.layers])
-        return SignForm(problem.norm, problem.inputs, A, middle, half, C, last, tuple(layers))
+        trees = find_trees(Neurons(A, middle, half, _columns(neurons, layers)))
+        return SignForm(
+            problem.norm, problem.inputs, A, middle, half, C, last, tuple(layers), trees
+        )
 
     @property
     def neurons(self) -> int:
@@ -103,6 +115,12 @@ class SignForm:
         inner = [layer.neurons for layer in self.layers if layer.is_inner]
         places = [np.arange(neurons.start, neurons.stop) for neurons in inner]
         return np.concatenate([*places, np.zeros(0, np.int64)])
+
+    @cached_property
+    def forms(self) -> Forms:
+        """Those of all alternatives."""
+        columns = _columns(self.neurons, self.layers)
+        return Forms(self.trees, Neurons(self.A, self.middle, self.half, columns))
 
     @property
     def signs(self) -> int:
@@ -122,3 +140,12 @@ class SignForm:
         objective[0] = size(self.C) + size(self.last * self.middle) @ A
         objective[1:] = size(self.last * self.half)[:, None] * A
         return objective
+
+
+def _columns(neurons: int, layers: Iterable[SignLayer]) -> Array:
+    """The places of all z in x; -1 for neurons without one."""
+    columns = np.full(neurons, -1)
+    for layer in layers:
+        if layer.is_inner:
+            columns[layer.neurons] = np.arange(layer.variables.start, layer.variables.stop)
+    return columns
