@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from math import ceil, sqrt
+from math import ceil, prod, sqrt
 
 from ...errors import LipoptError
 from ...problem.derivative import DerivativeProblem
@@ -17,6 +17,8 @@ MAX_BATCH_ENTRIES = 2**28
 MAX_BLOCK_ON_CPU = 12_000
 # The same on a GPU, 8 GB each.
 MAX_BLOCK_ON_DEVICE = 32_000
+# How many of the largest blocks may be needed at once, instead of one: all blocks are kept.
+MAX_BLOCKS = 4
 
 
 def runs_on_cpu(device: str | None) -> bool:
@@ -59,12 +61,14 @@ def check_blocks(problems: Sequence[DerivativeProblem], device: str | None) -> N
     limit = _largest_possible(device)
     if largest <= limit:
         return
+    widest = max(max(problem.sizes) for problem in problems)
+    what = f"a layer of {largest} is"
+    if largest > widest:
+        what = f"layers that take as much memory as one of {largest} are"
     advice = "use 'path-sum'"
     if runs_on_cpu(device):
         advice += f", or a GPU (--device cuda), which takes {MAX_BLOCK_ON_DEVICE}"
-    raise LipoptError(
-        f"a layer of {largest} is too wide for the SDP, which takes up to {limit}; {advice}"
-    )
+    raise LipoptError(f"{what} too wide for the SDP, which takes up to {limit}; {advice}")
 
 
 def _largest_possible(device: str | None) -> int:
@@ -78,11 +82,15 @@ def _largest_dense_block(problem: DerivativeProblem) -> int:
 
 
 def largest_block(problem: DerivativeProblem) -> int:
-    """The order of the largest dense block of the dual.
+    """The order of the largest dense block of the dual, or of one that takes as much memory as all.
 
     Under l1, or where inputs outnumber neurons, the inputs' own block is diagonal. Then what counts
     is the order of a square block with as many entries as those of inputs with neurons."""
+    entries = sum(size**2 for size in problem.sizes[1:])
+    for layer in problem.layers:
+        entries += sum(prod(matrix.shape) for matrix in layer.blocks.values())
+    together = ceil(sqrt(entries / MAX_BLOCKS))
     if problem.norm.is_by_input or problem.inputs > problem.neurons:
         with_inputs = ceil(sqrt(problem.inputs * problem.neurons))
-        return max(*problem.sizes[1:], with_inputs, 0)
-    return max(problem.sizes)
+        return max(*problem.sizes[1:], with_inputs, together)
+    return max(*problem.sizes, together)
