@@ -15,7 +15,7 @@ from .cells.refine import refine
 from .certificates.write import certify as write_certificate
 from .errors import LipoptError
 from .lower.gradients import sample
-from .lower.pop import pop_lower_bound
+from .lower.pop import AsGiven, pop_lower_bound
 from .lower.walk import walked
 from .methods.auto import MAX_GAP, Auto, better_by_lp
 from .methods.baselines import PathSum
@@ -103,7 +103,10 @@ class Inquiry:
         was_late = part is not None and first.seconds_left <= 0
         best = walked(posed, sample(posed, budget, samples), budget)
         known = None if best is None else posed.slopes_in_problem(best.slopes)
-        lowers = [pop_lower_bound(problem, budget, known) for _, problem in posed.parts]
+        lowers = []
+        parts = posed.parts
+        for (_, problem), given in zip(parts, AsGiven.parts(posed, len(parts)), strict=True):
+            lowers.append(pop_lower_bound(problem, budget, known, given))
         labels = {
             "norm": str(asked.question.norm),
             "output_norm": str(asked.question.output_norm),

@@ -226,3 +226,34 @@ def test_uphill_crosses_kinks() -> None:
     near, _ = goal.uphill(np.zeros((1, 1)), np.full((1, 1), 0.1), rng)
     assert far[0, 0] > 0
     assert near[0, 0] == 0
+
+
+def test_a_value_that_rounding_takes_is_found_in_the_problem_as_given() -> None:
+    """Normalizations that are substituted round coefficients; in deep networks that is a large slack."""
+    from lipopt.lower.pop import AsGiven, pop_value
+    from lipopt.problem.question import Question, pose
+
+    rng = np.random.default_rng(0)
+    layers: list[torch.nn.Module] = []
+    for _ in range(24):
+        layers += [torch.nn.Linear(30, 30), torch.nn.BatchNorm1d(30), torch.nn.ReLU()]
+    model = torch.nn.Sequential(*layers, torch.nn.Linear(30, 1)).eval()
+    torch.manual_seed(0)
+    for module in model.modules():
+        if isinstance(module, torch.nn.Linear):
+            torch.nn.init.orthogonal_(module.weight)
+        if isinstance(module, torch.nn.BatchNorm1d):
+            torch.nn.init.uniform_(module.weight, 0.9, 1.1)
+    network = lipopt.load(model.double())
+    posed = pose(network, Question.about(network))
+    (given,) = AsGiven.parts(posed, 1)
+    assert given is not None
+    slopes = [
+        np.where(rng.random(layer.size) < 0.7, layer.upper, layer.lower)[:, None]
+        for layer in posed.problem.layers
+    ]
+    rounded = pop_value(posed.problem, slopes)
+    value = given.value(posed.problem, slopes)
+    plain = posed.problem.norm.of_jacobians(posed.problem.backward(slopes)[0][None])[0]
+    assert rounded < 0.999 * value
+    assert value == pytest.approx(plain, rel=1e-6)

@@ -116,11 +116,14 @@ class JacobianNorm:
     def proved(self, point: Array) -> Sample:
         """The sample at a point, with a value that is proved."""
         near = SlopesNear.of(self.network, point)
+        return Sample(self.with_slopes(near), point, near.middle)
+
+    def with_slopes(self, near: SlopesNear) -> float:
+        """A lower bound on the norm of the Jacobian, whatever the slopes in these ranges are."""
         slopes = {i: middle[:, None] for i, middle in near.middle.items()}
         jacobian = jacobians(self.network, self.rows, slopes)[..., 0]
         norms = NormsNear(self.norm, self.output_norm or self.norm, self.scale)
-        value = norm_near(self.network, self.rows, norms, near, jacobian)
-        return Sample(value, point, near.middle)
+        return norm_near(self.network, self.rows, norms, near, jacobian)
 
 
 @dataclass(frozen=True, eq=False)

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from decimal import Decimal, localcontext
 from typing import NamedTuple
 
@@ -22,7 +23,10 @@ import scipy.sparse as sp
 from ..numerics.arrays import Array, dense
 from ..numerics.rounding import gamma, terms
 from ..problem.derivative import DerivativeProblem, apply
+from ..problem.question import Posed
 from ..problem.task import Budget
+from .gradients import JacobianNorm
+from .verified import SlopesNear
 
 BATCH_ENTRIES = 2**22  # of the largest array when many choices of slopes are evaluated at once
 ENUMERATED = 14  # neurons of unknown slope up to which all vertices are tried
@@ -40,16 +44,49 @@ DECIMAL_WORK = 1_000_000  # coefficients times outputs for which decimals take a
 CHUNK_BITS = 10  # vertices are tried in chunks of 2^10
 
 
+@dataclass(frozen=True, eq=False)
+class AsGiven:
+    """A problem before presolve: without slack, and with the nodes of the network."""
+
+    goal: JacobianNorm
+    raw: DerivativeProblem
+
+    @staticmethod
+    def parts(posed: Posed, count: int) -> list[AsGiven | None]:
+        """Those of the parts of a question, so many. In factors, slopes are not those of nodes: none."""
+        if posed.products:
+            return [None] * count
+        goal = JacobianNorm.of(posed)
+        if count == 1:
+            return [AsGiven(goal, posed.raw)]
+        return [AsGiven(replace(goal, rows=goal.rows[[k], :]), posed.raw) for k in range(count)]
+
+    def value(self, problem: DerivativeProblem, slopes: Sequence[Array]) -> float:
+        """A lower bound on the value for slopes of what presolve has left."""
+        found = {layer.node: layer.lower.copy() for layer in self.raw.layers}
+        for layer, s in zip(problem.layers, slopes, strict=True):
+            found[layer.node][layer.neurons] = s[:, 0]
+        return self.goal.with_slopes(SlopesNear.exactly(found))
+
+
 def pop_lower_bound(
-    problem: DerivativeProblem, budget: Budget, known: Mapping[int, Array] | None
+    problem: DerivativeProblem,
+    budget: Budget,
+    known: Mapping[int, Array] | None,
+    given: AsGiven | None = None,
 ) -> float:
     """The best lower bound: enumeration if the problem is tiny, otherwise maximization.
 
-    `known` are slopes to start from, by node, such as those at the best sample."""
+    `known` are slopes to start from, by node, such as those at the best sample. If rounding takes
+    much of the value, it is found again in the problem as it was `given`."""
     if free_neurons(problem) <= ENUMERATED:
         return enumerate_pop(problem)
     starts = [] if known is None else [_by_layer(problem, known)]
-    return alternating(problem, budget, starts)
+    best = _maximized(problem, budget, starts)
+    value = pop_value(problem, best.slopes)
+    if given is not None and value < best.value * (1 - DECIMAL_LOSS):
+        value = max(value, given.value(problem, best.slopes))
+    return value
 
 
 def _by_layer(problem: DerivativeProblem, known: Mapping[int, Array]) -> list[Array]:
@@ -78,7 +115,19 @@ def alternating(
     restarts: int = RESTARTS,
     shakes: int = 0,
 ) -> float:
-    """A lower bound: t, then the slopes layer by layer, each the best for the rest, while it helps.
+    """A lower bound: the value at the best choice of slopes that is found."""
+    best = _maximized(problem, budget, starts, restarts, shakes)
+    return pop_value(problem, best.slopes)
+
+
+def _maximized(
+    problem: DerivativeProblem,
+    budget: Budget,
+    starts: Sequence[Sequence[Array]] = (),
+    restarts: int = RESTARTS,
+    shakes: int = 0,
+) -> _Best:
+    """Alternating: t, then the slopes layer by layer, each the best for the rest, while it helps.
 
     Then some slopes of the best choice are changed at random, and it begins again from there, up to
     `shakes` times."""
@@ -101,7 +150,7 @@ def alternating(
         failures = 0 if found.value > best.value * (1 + MIN_SHAKE_GAIN) else failures + 1
         if found.value > best.value:
             best = found
-    return pop_value(problem, best.slopes)
+    return best
 
 
 def _ascend(

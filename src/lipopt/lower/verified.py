@@ -32,6 +32,10 @@ from ..numerics.arrays import Array, transposed
 from ..numerics.rounding import TINY, gamma, terms, times_up, up, up_float
 from ..problem.intervals import enclose
 
+# Weights of a network whose inputs of neurons at a point are still cut down by backward bounds,
+# which take minutes beyond.
+LARGEST_WITH_BACKWARD = 100_000_000
+
 
 @dataclass(frozen=True, eq=False)
 class SlopesNear:
@@ -41,9 +45,14 @@ class SlopesNear:
     half: Mapping[int, Array]
 
     @staticmethod
+    def exactly(slopes: Mapping[int, Array]) -> SlopesNear:
+        """Slopes that are known, whether there is such a point or not."""
+        return SlopesNear(slopes, {i: np.zeros_like(s) for i, s in slopes.items()})
+
+    @staticmethod
     def of(network: Network, point: Array) -> SlopesNear:
-        has_smooth = not _is_linear(network)
-        intervals = enclose(network, point, point, is_late=lambda: has_smooth).intervals
+        is_quick = not _is_linear(network) or network.weights > LARGEST_WITH_BACKWARD
+        intervals = enclose(network, point, point, is_late=lambda: is_quick).intervals
         middle = {}
         half = {}
         for i, node in enumerate(network.nodes):
