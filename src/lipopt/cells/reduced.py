@@ -24,7 +24,7 @@ from ..model import activations
 from ..model.activations import LinePair, Parameters
 from ..model.network import Activation, Affine, Network
 from ..model.norms import Norm
-from ..numerics.arrays import Array, stored
+from ..numerics.arrays import Array, as_csr
 from ..numerics.rounding import gamma, terms, up
 from ..problem.intervals import Interval
 from ..problem.question import Posed, slope_ranges
@@ -202,7 +202,7 @@ def seconds_to_reduce(posed: Posed) -> float:
         if isinstance(node, Affine):
             for matrix in node.matrices:
                 speed = SPARSE_SPEED if sp.issparse(matrix) else DENSE_SPEED
-                seconds += stored(matrix).size * width / speed
+                seconds += matrix.size * width / speed
     return seconds
 
 
@@ -274,7 +274,7 @@ def _read_entries(
             continue
         assert isinstance(node, Affine)
         for source, matrix in zip(node.sources, node.matrices, strict=True):
-            chosen = sp.csr_array(matrix[np.flatnonzero(read[i]), :])
+            chosen = as_csr(matrix[np.flatnonzero(read[i]), :])
             read[source][chosen.indices[chosen.data != 0]] = True
     return read
 

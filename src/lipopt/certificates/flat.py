@@ -12,7 +12,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from ..model.network import Activation, Network
-from ..numerics.arrays import Array, Matrix
+from ..numerics.arrays import Array, Matrix, as_csr
 from ..problem.derivative import Blocks, DerivativeProblem, Layer
 from ..problem.presolve import path_sums
 from .dyadic import join
@@ -149,7 +149,7 @@ def _combine(blocks: Blocks, values: list[sp.csr_array], shape: tuple[int, int])
     """The sum of blocks @ values."""
     total = sp.csr_array(shape)
     for source, matrix in blocks.items():
-        total = total + sp.csr_array(matrix) @ values[source]
+        total = total + as_csr(matrix) @ values[source]
     return sp.csr_array(total)
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any
 
-import scipy.sparse as sp
+import numpy as np
 
 from ..model.network import Affine, Network
 from ..numerics.arrays import Matrix
@@ -44,7 +44,8 @@ class Device:
         return as_tensor(values, self.name)
 
     def _matrix(self, matrix: Matrix) -> Any:
-        return as_sparse_tensor(matrix, self.name) if sp.issparse(matrix) else self.tensor(matrix)
+        is_dense = isinstance(matrix, np.ndarray)
+        return self.tensor(matrix) if is_dense else as_sparse_tensor(matrix, self.name)
 
     def balls(self, balls: Balls) -> Balls:
         return replace(

@@ -27,7 +27,7 @@ import scipy.sparse as sp
 
 from ..errors import LipoptError
 from ..model.norms import Norm
-from ..numerics.arrays import Array, Matrix
+from ..numerics.arrays import Array, Matrix, as_csr
 from ..numerics.rounding import gamma, up_float
 from ..numerics.semidefinite import is_positive_semidefinite
 from ..problem.derivative import Blocks, DerivativeProblem
@@ -143,7 +143,7 @@ def _combine(blocks: Blocks, values: list[list[Lifted]], size: int) -> list[Lift
     """The linear combinations of lifted values that the rows of blocks say."""
     rows: list[Lifted] = [defaultdict(float) for _ in range(size)]  # type: ignore[arg-type]
     for source, matrix in blocks.items():
-        entries = sp.coo_array(matrix)
+        entries = sp.coo_array(as_csr(matrix))
         for row, column, weight in zip(*entries.coords, entries.data, strict=True):
             for monomial, coefficients in values[source][column].items():
                 rows[row][monomial] = rows[row][monomial] + weight * coefficients

@@ -19,14 +19,16 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from math import prod
 from pathlib import Path
-from typing import Any, ClassVar, TypeAlias
+from typing import Any, ClassVar, Literal, TypeAlias
 
 import numpy as np
 import scipy.sparse as sp
 
 from ..errors import LipoptError
-from ..numerics.arrays import Array, Matrix, as_array
+from ..numerics.arrays import Array, Matrix, as_array, stored
+from ..numerics.convolution import Convolution
 from . import activations
+from .tensor_file import Tensor, file_pieces
 
 FORMAT = "lipopt-network-1"
 TYPES = ("F32", "F64", "I32", "I64")  # of the tensors in a file
@@ -152,7 +154,7 @@ class Network:
                 raise LipoptError(
                     f"layer '{node.name}': a matrix of shape {matrix.shape} does not fit its source"
                 )
-            if not np.isfinite(matrix.data if sp.issparse(matrix) else matrix).all():
+            if not np.isfinite(stored(matrix)).all():
                 raise LipoptError(f"layer '{node.name}' has weights that are NaN or infinite")
         if not np.isfinite(node.bias).all():
             raise LipoptError(f"layer '{node.name}' has biases that are NaN or infinite")
@@ -293,7 +295,10 @@ class Network:
     @cached_property
     def hash(self) -> str:
         """The SHA-256 of the network's file."""
-        return hashlib.sha256(self._serialize()).hexdigest()
+        digest = hashlib.sha256()
+        for piece in self._file_pieces():
+            digest.update(piece)
+        return digest.hexdigest()
 
     def save(self, path: str | Path) -> None:
         """Write the network to a file: safetensors, with the graph in its metadata.
@@ -302,12 +307,12 @@ class Network:
 
         Args:
             path: where to write it; a file that is there is overwritten."""
-        Path(path).write_bytes(self._serialize())
+        with Path(path).open("wb") as file:
+            file.writelines(self._file_pieces())
 
-    def _serialize(self) -> bytes:
-        from safetensors.numpy import save
-
-        tensors: dict[str, Any] = {}
+    def _file_pieces(self) -> Iterator[bytes]:
+        """The bytes of the file, some at a time."""
+        tensors: dict[str, Tensor] = {}
         graph: list[dict[str, Any]] = []
         for i, node in enumerate(self.nodes):
             if isinstance(node, Input):
@@ -315,15 +320,11 @@ class Network:
             elif isinstance(node, Affine):
                 for k, matrix in enumerate(node.matrices):
                     tensors.update(_matrix_tensors(f"{i}.{k}", matrix))
-                tensors[f"{i}.bias"] = np.ascontiguousarray(node.bias)
+                tensors[f"{i}.bias"] = Tensor.of(node.bias)
                 graph.append({"op": "affine", "name": node.name, "sources": list(node.sources)})
             else:
-                tensors.update(
-                    {
-                        f"{i}.{name}": np.array(p, dtype=np.float64)
-                        for name, p in node.parameters.items()
-                    }
-                )
+                for name, p in node.parameters.items():
+                    tensors[f"{i}.{name}"] = Tensor.of(np.array(p, dtype=np.float64))
                 graph.append(
                     {
                         "op": "activation",
@@ -335,7 +336,7 @@ class Network:
         document = json.dumps(
             {"format": FORMAT, "nodes": graph}, separators=(",", ":"), sort_keys=True
         )
-        return save(tensors, metadata={"lipopt": document})
+        return file_pieces(tensors, "lipopt", document)
 
     @staticmethod
     def load(path: str | Path) -> Network:
@@ -353,14 +354,28 @@ class Network:
         return network
 
 
-def _matrix_tensors(prefix: str, matrix: Matrix) -> dict[str, Any]:
-    if not sp.issparse(matrix):
-        return {f"{prefix}.dense": np.ascontiguousarray(matrix)}
+def _matrix_tensors(prefix: str, matrix: Matrix) -> dict[str, Tensor]:
+    if isinstance(matrix, np.ndarray):
+        return {f"{prefix}.dense": Tensor.of(matrix)}
+    if sp.issparse(matrix):
+        return {
+            f"{prefix}.data": Tensor.of(matrix.data),
+            f"{prefix}.indices": Tensor.of(matrix.indices.astype(np.int32)),
+            f"{prefix}.indptr": Tensor.of(matrix.indptr.astype(np.int64)),
+        }
+    starts = np.concatenate([[0], np.cumsum(matrix.entries_by_row())])
+    shape = (matrix.size,)
     return {
-        f"{prefix}.data": matrix.data,
-        f"{prefix}.indices": matrix.indices.astype(np.int32),
-        f"{prefix}.indptr": matrix.indptr.astype(np.int64),
+        f"{prefix}.data": Tensor(matrix.dtype, shape, lambda: _parts(matrix, "data")),
+        f"{prefix}.indices": Tensor(np.dtype(np.int32), shape, lambda: _parts(matrix, "indices")),
+        f"{prefix}.indptr": Tensor.of(starts.astype(np.int64)),
     }
+
+
+def _parts(matrix: Convolution, name: Literal["data", "indices"]) -> Iterator[Array]:
+    """The values of a convolution's matrix, or their columns, some rows at a time."""
+    for part in matrix.row_parts():
+        yield part.data if name == "data" else part.indices.astype(np.int32)
 
 
 def _read_file(path: str | Path) -> tuple[list[Any], dict[str, Array]]:

@@ -17,6 +17,7 @@ from itertools import combinations
 import numpy as np
 import scipy.sparse as sp
 
+from ..numerics.arrays import as_csr
 from .network import Activation, Affine, Network
 
 BIAS = -1  # in the place of a source
@@ -75,7 +76,7 @@ def _are_differences(network: Network, first: int, second: int) -> bool:
         if not isinstance(reader, Affine):
             return False
         weights = dict(zip(reader.sources, reader.matrices, strict=True))
-        total = sp.csr_array(weights[first]) + sp.csr_array(weights[second])
+        total = as_csr(weights[first]) + as_csr(weights[second])
         if total.count_nonzero():
             return False
     return True
@@ -117,7 +118,7 @@ def _columns(node: Affine) -> dict[int, sp.csr_array]:
     """The matrices of an affine node by source, and its bias, in float64."""
     found = {BIAS: sp.csr_array(node.bias[:, None], dtype=np.float64)}
     for source, matrix in zip(node.sources, node.matrices, strict=True):
-        found[source] = sp.csr_array(matrix, dtype=np.float64)
+        found[source] = as_csr(matrix)
     return found
 
 

@@ -9,8 +9,10 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
+from .convolution import Convolution
+
 Array: TypeAlias = NDArray[Any]
-Matrix: TypeAlias = Any  # a 2-d array or a csr_array; scipy has no types
+Matrix: TypeAlias = Any  # a 2-d array, a csr_array or a Convolution; scipy has no types
 
 SPARSE_BELOW = 0.25  # the share of nonzeros below which a matrix is kept as CSR
 
@@ -45,6 +47,8 @@ def tidy(matrix: Any) -> Matrix:
     """A matrix in the form it is kept in: float32 or float64, dense or CSR, no stored zeros."""
     if matrix.dtype not in (np.float32, np.float64):
         matrix = matrix.astype(np.float64)
+    if isinstance(matrix, Convolution):
+        return matrix
     if sp.issparse(matrix):
         sparse = sp.csr_array(matrix)
         sparse.sum_duplicates()
@@ -57,7 +61,13 @@ def tidy(matrix: Any) -> Matrix:
 
 def dense(matrix: Matrix) -> Array:
     """A matrix as a 2-d array."""
-    return matrix.toarray() if sp.issparse(matrix) else matrix
+    return matrix if isinstance(matrix, np.ndarray) else matrix.toarray()
+
+
+def as_csr(matrix: Matrix) -> sp.csr_array:
+    """A matrix as a CSR matrix in float64, with its entries written out."""
+    written = matrix.tocsr() if isinstance(matrix, Convolution) else matrix
+    return sp.csr_array(written, dtype=np.float64)
 
 
 def transposed(matrix: Matrix) -> Matrix:
@@ -72,4 +82,26 @@ def has_nonzeros(matrix: Matrix) -> bool:
 
 def stored(matrix: Matrix) -> Array:
     """The entries of a matrix that are stored."""
+    if isinstance(matrix, Convolution):
+        return matrix.weight
     return matrix.data if sp.issparse(matrix) else matrix
+
+
+def squares(matrix: Matrix) -> Matrix:
+    """The matrix of the squares of all entries, in float64."""
+    wide = matrix.astype(np.float64)
+    return wide.squared() if isinstance(wide, Convolution) else wide * wide
+
+
+def entries_by_row(matrix: Matrix) -> Array:
+    """The number of stored entries in every row, as floats."""
+    if isinstance(matrix, Convolution):
+        return matrix.entries_by_row()
+    if sp.issparse(matrix):
+        return np.diff(matrix.tocsr().indptr).astype(np.float64)
+    return np.full(matrix.shape[0], float(matrix.shape[1]))
+
+
+def count_nonzeros(matrix: Matrix) -> int:
+    """The number of entries that are not zero."""
+    return matrix.size if isinstance(matrix, Convolution) else int((matrix != 0).sum())

@@ -8,7 +8,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from ..errors import LipoptError
-from .arrays import Matrix
+from .arrays import Matrix, as_csr
 
 
 def import_torch(device: str) -> Any:
@@ -38,10 +38,10 @@ def as_tensor(values: Any, device: str) -> Any:
 
 
 def as_sparse_tensor(matrix: Matrix, device: str) -> Any:
-    """A CSR matrix on a device, in the form that torch multiplies best."""
+    """A CSR matrix or a convolution on a device, in the form that torch multiplies best."""
     import torch
 
-    coordinates = sp.coo_array(matrix, dtype=np.float64)
+    coordinates = sp.coo_array(as_csr(matrix))
     index = torch.from_numpy(np.stack(coordinates.coords).astype(np.int64))
     values = torch.from_numpy(coordinates.data.copy())
     with torch.sparse.check_sparse_tensor_invariants(enable=False):

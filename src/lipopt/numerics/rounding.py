@@ -13,6 +13,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from .arrays import Array, Matrix
+from .convolution import Convolution
 
 UNIT = 2.0**-53
 TINY = 2.0**-1060
@@ -40,6 +41,8 @@ def terms(matrix: Matrix) -> int:
     """The largest number of terms in a row of `matrix`: how many products one entry of `matrix @ x` sums."""
     if sp.issparse(matrix):
         return int(np.diff(matrix.indptr).max(initial=0))
+    if isinstance(matrix, Convolution):
+        return matrix.terms
     return int(matrix.shape[1])
 
 

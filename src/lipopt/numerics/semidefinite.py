@@ -11,7 +11,7 @@ from __future__ import annotations
 import numpy as np
 from scipy.linalg import LinAlgError, cholesky
 
-from .arrays import Array, Matrix, dense
+from .arrays import Array, Matrix, dense, stored
 from .rounding import TINY, gamma, up_float
 
 MAX_ORDER = 4000  # order of the largest Gram matrix a spectral norm is proved with: 128 MB
@@ -46,7 +46,7 @@ def spectral_norm_up(matrix: Matrix) -> float:
 
     Tight for matrices with a side of up to MAX_ORDER, sqrt(|M|_1 |M|_inf) beyond."""
     sizes = abs(matrix)
-    largest = float(sizes.max())
+    largest = float(stored(sizes).max(initial=0.0))
     if largest == 0:
         return 0.0
     simple = _simple_norm_up(sizes)

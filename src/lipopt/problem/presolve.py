@@ -26,7 +26,17 @@ import numpy as np
 import scipy.sparse as sp
 
 from ..errors import LipoptError
-from ..numerics.arrays import Array, Matrix, dense, has_nonzeros, stored, tidy, transposed
+from ..numerics.arrays import (
+    Array,
+    Matrix,
+    dense,
+    entries_by_row,
+    has_nonzeros,
+    stored,
+    tidy,
+    transposed,
+)
+from ..numerics.convolution import Convolution
 from ..numerics.rounding import TINY, gamma, terms, times_up, up, up_float
 from .derivative import Blocks, DerivativeProblem, Layer, count_stored
 
@@ -303,11 +313,13 @@ def _substitute_into(
 
 def _sum(a: Matrix, b: Matrix) -> Matrix:
     """a + b, sparse if a is."""
-    return a + b if sp.issparse(a) else dense(b) + a
+    return dense(b) + a if isinstance(a, np.ndarray) else a + b
 
 
 def _scaled(factor: Array, matrix: Matrix) -> Matrix:
     """The matrix with its rows multiplied by factors."""
+    if isinstance(matrix, Convolution):
+        return matrix.scaled(factor)
     if sp.issparse(matrix):
         return sp.csr_array(sp.diags_array(factor) @ matrix)
     return factor[:, None] * matrix
@@ -357,16 +369,9 @@ def _fits(problem: DerivativeProblem, i: int, linear: Array) -> bool:
 def _count_after(layer: Layer, linear: Array, blocks: Blocks, i: int) -> float:
     """An upper bound on the coefficients that substitution leaves in one reader's blocks."""
     outer = blocks[i][:, linear]
-    columns = _count_by_row(outer.T)
+    columns = entries_by_row(outer.T)
     count = float(count_stored(blocks))
     for matrix in layer.blocks.values():
-        products = float(columns @ _count_by_row(matrix[linear, :]))
+        products = float(columns @ entries_by_row(matrix[linear, :]))
         count += min(products, float(outer.shape[0]) * matrix.shape[1])
     return count
-
-
-def _count_by_row(matrix: Matrix) -> Array:
-    """The number of stored coefficients in every row."""
-    if sp.issparse(matrix):
-        return np.diff(matrix.tocsr().indptr).astype(np.float64)
-    return np.full(matrix.shape[0], float(matrix.shape[1]))

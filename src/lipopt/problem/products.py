@@ -13,11 +13,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
-import scipy.sparse as sp
 
 from ..model.network import Activation, Network
 from ..model.products import Product
-from ..numerics.arrays import Array
+from ..numerics.arrays import Array, as_csr
 from .derivative import Blocks, DerivativeProblem
 from .intervals import Factors, Interval
 
@@ -98,7 +97,7 @@ def _added(left: Blocks, right: Blocks, sign: float) -> Blocks:
         elif source not in left:
             blocks[source] = sign * right[source]
         else:
-            total = sp.csr_array(left[source]) + sign * sp.csr_array(right[source])
+            total = as_csr(left[source]) + sign * as_csr(right[source])
             total.eliminate_zeros()
             if total.nnz:
                 blocks[source] = total

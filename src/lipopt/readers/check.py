@@ -19,7 +19,7 @@ import numpy as np
 from ..errors import LipoptError
 from ..model import activations
 from ..model.network import Activation, Affine, Input, Node, value_of
-from ..numerics.arrays import Array
+from ..numerics.arrays import Array, squares
 from ..numerics.blas import blas_threads
 from .builder import Builder
 from .views import ZERO, View
@@ -159,11 +159,10 @@ def _spread(node: Node, values: Sequence[Array], spreads: Sequence[Array]) -> Ar
     """How far errors of its sources take a node's values, typically, if they are independent."""
     assert not isinstance(node, Input)
     if isinstance(node, Affine):
-        squares = np.zeros((node.size, values[0].shape[1]))
+        total = np.zeros((node.size, values[0].shape[1]))
         for source, matrix in zip(node.sources, node.matrices, strict=True):
-            weights = matrix.astype(np.float64)
-            squares += (weights * weights) @ spreads[source] ** 2
-        return np.sqrt(squares)
+            total += squares(matrix) @ spreads[source] ** 2
+        return np.sqrt(total)
     y = values[node.source]
     spread = spreads[node.source]
     ends = []

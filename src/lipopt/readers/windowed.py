@@ -12,7 +12,8 @@ import numpy as np
 import scipy.sparse as sp
 
 from ..errors import LipoptError
-from ..numerics.arrays import Array
+from ..numerics.arrays import Array, Matrix
+from ..numerics.convolution import LARGEST_WRITTEN, Convolution
 from .builder import Builder, from_rows, real
 from .views import OUTSIDE, ZERO, Pads, View, ceil_pads, whole, windows
 
@@ -32,7 +33,12 @@ def convolution(
     """x (batch, channels, *space) with weight (outputs, channels / groups, *kernel)."""
     outputs = weight.shape[0]
     size = b.nodes[x.node].size
-    matrix, out = _convolution_matrix(x.index, size, weight, strides, pads, dilations, groups)
+    matrix: Matrix
+    kept = _kept_convolution(b, x, weight, strides, pads, dilations, groups)
+    if kept is None:
+        matrix, out = _convolution_matrix(x.index, size, weight, strides, pads, dilations, groups)
+    else:
+        matrix, out = kept
     shift = np.zeros(outputs) if bias is None else real(bias)
     shifts = np.tile(np.repeat(shift, prod(out)), x.shape[0])
     return whole(b.affine(name, [(x.node, matrix)], shifts), (x.shape[0], outputs, *out))
@@ -157,6 +163,43 @@ def adaptive_windows(n: int, size: int) -> list[slice]:
     return [slice(k * n // size, -(-(k + 1) * n // size)) for k in range(size)]
 
 
+def _kept_convolution(
+    b: Builder,
+    x: View,
+    weight: Array,
+    strides: Sequence[int],
+    pads: Pads,
+    dilations: Sequence[int],
+    groups: int,
+) -> tuple[Convolution, tuple[int, ...]] | None:
+    """A convolution of which the weights alone are kept, and its output space.
+
+    None where it is small enough to be written out, or does not read a node as it stands."""
+    batch, channels, *space = x.shape
+    outputs, per_group, *kernel = weight.shape
+    _check_channels(channels, weight, groups)
+    if batch > 1 or not b.holds(x.node, x):
+        return None
+    channel = np.arange(prod(space)).reshape(1, *space)
+    seen = windows(channel, kernel, strides, pads, dilations)
+    out = seen.shape[1 : 1 + len(kernel)]
+    places = seen.reshape(prod(out), prod(kernel)).T
+    entries = outputs * per_group * int((places != OUTSIDE).sum())
+    if entries <= LARGEST_WRITTEN:
+        return None
+    shape = (groups, outputs // groups, per_group, prod(kernel))
+    kept = np.where(places == OUTSIDE, prod(space), places)
+    return Convolution(real(weight).reshape(shape), kept, prod(space)), out
+
+
+def _check_channels(channels: int, weight: Array, groups: int) -> None:
+    outputs, per_group = weight.shape[:2]
+    if channels != per_group * groups or outputs % groups:
+        raise LipoptError(
+            f"{channels} channels do not fit weights of shape {list(weight.shape)}, {groups} groups"
+        )
+
+
 def _convolution_matrix(
     index: Array,
     size: int,
@@ -172,10 +215,7 @@ def _convolution_matrix(
     With `positions`, only so many first windows along each axis are taken."""
     batch, channels, *space = index.shape
     outputs, per_group, *kernel = weight.shape
-    if channels != per_group * groups or outputs % groups:
-        raise LipoptError(
-            f"{channels} channels do not fit weights of shape {list(weight.shape)}, {groups} groups"
-        )
+    _check_channels(channels, weight, groups)
     seen = windows(index.reshape(-1, *space), kernel, strides, pads, dilations)
     if positions is not None:
         seen = seen[(slice(None), *(slice(n) for n in positions))]

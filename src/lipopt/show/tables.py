@@ -20,6 +20,7 @@ from ..batch.verdicts import Verdict
 from ..methods.lp.sparsity import PatternSize
 from ..model.network import Activation, Input, Network
 from ..names import printable
+from ..numerics.arrays import count_nonzeros
 from ..numerics.rounding import written_down, written_up
 from ..problem.derivative import DerivativeProblem
 from ..result import LowerBound, Result
@@ -253,7 +254,7 @@ def node_rows(network: Network) -> list[dict[str, Any]]:
         if isinstance(node, Activation):
             row |= {"name": node.name, "kind": node.kind}
         elif not isinstance(node, Input):
-            count = sum(int((m != 0).sum()) for m in node.matrices)
+            count = sum(count_nonzeros(m) for m in node.matrices)
             full = sum(m.shape[0] * m.shape[1] for m in node.matrices)
             row |= {"name": node.name, "kind": "affine", "weights": count, "density": count / full}
         rows.append(row)

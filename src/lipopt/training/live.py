@@ -21,7 +21,7 @@ import torch
 from ..errors import LipoptError
 from ..model.activations import require_slopes, slope_range
 from ..model.network import Activation, Affine, Input
-from ..numerics.arrays import Array
+from ..numerics.arrays import Array, stored
 from ..readers.torch import Reading, constants_of, holds_view, label
 from ..readers.torch_operators import IGNORED
 from ..readers.views import View
@@ -76,13 +76,13 @@ class LiveActivation:
     def values_of_parameters(self, constants: Values, like: Tensor) -> dict[str, Any]:
         """The parameters now: numbers, or tensors with an entry for each neuron."""
         found: dict[str, Any] = {}
-        for name, stored in self.parameters.items():
+        for name, fixed in self.parameters.items():
             if name in self.live:
                 found[name] = self.broadcast(name, constants[self.live[name]])
-            elif np.ndim(stored):
-                found[name] = torch.as_tensor(stored, dtype=like.dtype, device=like.device)
+            elif np.ndim(fixed):
+                found[name] = torch.as_tensor(fixed, dtype=like.dtype, device=like.device)
             else:
-                found[name] = float(stored)
+                found[name] = float(fixed)
         return found
 
     def broadcast(self, name: str, parameter: Tensor) -> Tensor:
@@ -419,5 +419,4 @@ def _widened(weight: Tensor) -> Tensor:
 def _is_selection(node: Affine) -> bool:
     """Whether a node only moves entries."""
     matrix = node.matrices[0]
-    values = matrix.data if hasattr(matrix, "indptr") else matrix
-    return len(node.matrices) == 1 and not node.bias.any() and bool((values == 1).all())
+    return len(node.matrices) == 1 and not node.bias.any() and bool((stored(matrix) == 1).all())

@@ -10,10 +10,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import scipy.sparse as sp
 import torch
 
-from ..numerics.arrays import Matrix
+from ..numerics.arrays import Matrix, as_csr
 
 Tensor = Any  # PyTorch is not seen by the type checker
 
@@ -27,7 +26,7 @@ class Gather:
 
     @staticmethod
     def of(matrix: Matrix, device: Any) -> Gather:
-        rows = sp.csr_array(matrix, dtype=np.float64)
+        rows = as_csr(matrix)
         counts = np.diff(rows.indptr)
         width = max(1, int(counts.max(initial=0)))
         places = np.zeros((rows.shape[0], width), np.int64)

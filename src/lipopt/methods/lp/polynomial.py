@@ -24,7 +24,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from ...errors import LipoptError
-from ...numerics.arrays import Array
+from ...numerics.arrays import Array, as_csr
 from ...numerics.rounding import TINY, gamma
 from ...problem.derivative import DerivativeProblem
 
@@ -130,7 +130,7 @@ def sources(problem: DerivativeProblem, only: int | None = None) -> list[Source]
 def _only_columns(matrix: sp.csr_array | Array, columns: Array) -> sp.csr_array:
     """A matrix without its other columns, which become zero."""
     selection = sp.diags_array(columns.astype(np.float64))
-    kept = sp.csr_array(sp.csr_array(matrix).astype(np.float64) @ selection)
+    kept = sp.csr_array(as_csr(matrix) @ selection)
     kept.eliminate_zeros()
     return kept
 

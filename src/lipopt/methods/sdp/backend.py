@@ -17,7 +17,8 @@ import scipy.linalg
 import scipy.sparse as sp
 
 from ...errors import LipoptError
-from ...numerics.arrays import Array, Matrix, dense
+from ...numerics.arrays import Array, Matrix, as_csr, dense
+from ...numerics.convolution import Convolution
 from ...numerics.devices import as_sparse_tensor, import_torch
 
 
@@ -47,7 +48,8 @@ class Backend:
     zeros: Callable[[tuple[int, ...]], Any]
     concatenate: Callable[..., Any]  # of a list of arrays, along an axis
     log: Callable[[Any], Any]
-    sparse: Callable[[Matrix], Any]  # a CSR matrix in the form that @ is fast with
+    # A CSR matrix or a convolution in the form that @ is fast with.
+    sparse: Callable[[Matrix], Any]
     orthonormal: Callable[[Any], Any]  # for every matrix, a basis of the span of its columns
     # For every matrix its lower factor, and whether it has one (the identity stands in if not).
     cholesky: Callable[[Any], tuple[Any, Array]]
@@ -58,11 +60,11 @@ class Backend:
         return self.array(_join([np.asarray(dense(matrix)) for matrix in matrices]))
 
     def operator(self, matrices: Sequence[Matrix]) -> Operator:
-        """The operator of one matrix, which may be CSR, or of several as one dense array."""
+        """The operator of one matrix, of any kind, or of several as one dense array."""
         first = matrices[0]
         if len(matrices) > 1:
             return Operator.of_dense(self.stack(matrices))
-        if sp.issparse(first):
+        if sp.issparse(first) or isinstance(first, Convolution):
             return Operator(self.sparse(first), self.sparse(first.T))
         return Operator.of_dense(self.array(first))
 
@@ -98,7 +100,7 @@ def _numpy_backend() -> Backend:
         return np.ascontiguousarray(values, dtype=np.float64)
 
     def sparse(matrix: Matrix) -> Matrix:
-        return sp.csr_array(matrix, dtype=np.float64)
+        return matrix if isinstance(matrix, Convolution) else as_csr(matrix)
 
     def orthonormal(matrices: Array) -> Array:
         return np.linalg.qr(matrices).Q

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import scipy.sparse as sp
 
-from ...numerics.arrays import Array, Matrix
+from ...numerics.arrays import Array, Matrix, as_csr
 from ...numerics.rounding import TINY, gamma, up_float
 from ...problem.derivative import Blocks, DerivativeProblem
 from ...problem.presolve import path_sums
@@ -85,7 +85,7 @@ class _Columns:
         parts = {}
         for source, matrix in blocks.items():
             if source <= self.count:
-                parts[source] = sp.csr_array(matrix) @ sp.diags_array(self.bounds[source])
+                parts[source] = as_csr(matrix) @ sp.diags_array(self.bounds[source])
             else:
                 found[source - self.count] = matrix
         if parts:

@@ -25,7 +25,7 @@ import numpy as np
 import scipy.sparse as sp
 from scipy.sparse.linalg import ArpackNoConvergence, LinearOperator, eigsh
 
-from ...numerics.arrays import Array, Matrix
+from ...numerics.arrays import Array, Matrix, as_csr
 from ...numerics.rounding import TINY, gamma, terms
 from ...numerics.sparse_factor import SparseFactor
 from ...problem.derivative import DerivativeProblem, apply
@@ -76,9 +76,9 @@ def is_sparse(problem: DerivativeProblem) -> bool:
 def _overlaps(block: Matrix) -> float:
     """The number of pairs of rows that have a nonzero in a common column, from some of the rows."""
     rows = int(block.shape[0])
-    if not sp.issparse(block):
+    if isinstance(block, np.ndarray):
         return rows**2
-    pattern = sp.csr_array(block, dtype=bool)
+    pattern = as_csr(block).astype(bool)
     looked_at = pattern[:: ceil(rows / MAX_COMPARED_ROWS)]
     return int((looked_at @ pattern.T).nnz) * rows / looked_at.shape[0]
 
@@ -227,7 +227,7 @@ def dual_matrix(
     add(0, 0, _diagonal(multipliers.delta, problem.inputs))
     add(-1, -1, _diagonal(multipliers.mu, problem.outputs))
     for source, matrix in problem.objective.items():
-        half = cross_sign * sp.csr_array(matrix) / 2
+        half = cross_sign * as_csr(matrix) / 2
         add(-1, source, half)
         add(source, -1, half.T)
     for i, (layer, tau) in enumerate(zip(problem.layers, multipliers.tau, strict=True), start=1):
@@ -235,13 +235,13 @@ def dual_matrix(
         cross = sp.diags_array(cross_sign * tau * layer.middle)
         square = sp.diags_array(tau * layer.lower * layer.upper)
         for source, matrix in layer.blocks.items():
-            mixed = cross @ sp.csr_array(matrix)
+            mixed = cross @ as_csr(matrix)
             add(i, source, mixed)
             add(source, i, mixed.T)
             if not square.data.any():
                 continue
             for other, other_matrix in layer.blocks.items():
-                product = sp.csr_array(matrix).T @ square @ sp.csr_array(other_matrix)
+                product = as_csr(matrix).T @ square @ as_csr(other_matrix)
                 add(source, other, product)
     return sp.csc_array(sp.block_array(blocks, format="csc"))
 
@@ -289,5 +289,5 @@ def _assembly_error(problem: DerivativeProblem, multipliers: Multipliers, scale:
     roundings = len(problem.layers) + 8
     for layer in problem.layers:
         for matrix in layer.blocks.values():
-            roundings = max(roundings, terms(sp.csr_array(matrix.T)) + len(problem.layers) + 8)
+            roundings = max(roundings, terms(as_csr(matrix.T)) + len(problem.layers) + 8)
     return 1.01 * gamma(roundings) * float(rows.max()) + TINY
