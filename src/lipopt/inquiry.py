@@ -200,8 +200,11 @@ class Inquiry:
     def _answer_in_cells(
         self, auto: Auto, cells: int | None, budget: Budget, certify: bool
     ) -> _Answer:
-        """What `auto` finds, and then branch and bound; the LP only where that gains nothing."""
-        answer = self._answer(replace(auto, lp=False), budget, certify)
+        """What `auto` finds, and then branch and bound.
+
+        The LP comes after it, where it gains nothing, and before it where cells take long."""
+        cells_take_long = cells_in_a_second(self.posed) == 0
+        answer = self._answer(replace(auto, lp=cells_take_long), budget, certify)
         closest = _value(self.best) * (1 + (budget.gap or MAX_GAP))
         if answer.worst.value <= closest:
             return answer

@@ -195,7 +195,7 @@ BAD_INPUT = [
     ("bound MODEL --method lipopt-3 --pattern nope", "unknown pattern 'nope'"),
     ("bound MODEL --method lipopt-1", "degree 1 is below"),
     ("bound MODEL --device nowhere", "device 'nowhere' is not available"),
-    ("bound MODEL --center c.npy", "both --center FILE and --radius R"),
+    ("bound MODEL --center c.npy", "both --center and --radius"),
     ("bound MODEL --center c.npy --radius -1", "the radius must be a finite number >= 0, got -1"),
     ("bound MODEL --center c.npy --radius nan", "the radius must be a finite number >= 0, got nan"),
     ("bound MODEL --center short.npy --radius 1", "the center has 3 entries"),

@@ -74,3 +74,15 @@ def test_requests_that_cannot_be_met(
     assert code == 2
     assert out == ""
     assert reason in err
+
+
+def test_center_and_units_may_be_given_as_numbers(files: dict[str, str], run) -> None:
+    center = ",".join(map(str, np.load(files["center"])))
+    command = ["bound", files["model"], "--radius", "0.3", "-m", "path-sum", "-q"]
+    from_files = run(*command, "--center", files["center"], "--scale", files["units"])
+    as_numbers = run(*command, "--center", center, "--scale", "1,10,0.5,2")
+    assert from_files == as_numbers
+    assert from_files[0] == 0
+    code, _, err = run(*command, "--center", "0,x")
+    assert code == 2
+    assert "no such file: 0,x" in err

@@ -17,6 +17,7 @@ from strategies import SEEDS, Question, questions
 
 import lipopt
 from lipopt.methods.auto import MAX_GAP, ROUNDING_GAP
+from lipopt.methods.branch import Branch
 from lipopt.methods.lp.method import LiPopt
 from lipopt.methods.sdp.dual import Dual
 from lipopt.methods.sdp.method import SDP
@@ -78,6 +79,15 @@ def test_a_sparse_network_gets_the_lp_and_a_dense_one_does_not() -> None:
     large = lipopt.load(random_network([60, 60, 60, 1], seed=1))
     with mock.patch.object(LiPopt, "__call__", side_effect=AssertionError):
         assert lipopt.bound(large, samples=50).details["chosen"] == "sdp"
+
+
+def test_the_lp_comes_before_cells_that_take_long() -> None:
+    network = lipopt.load(random_network([60, 60, 1], sparsity=6, seed=1))
+    ball = lipopt.Ball(np.zeros(60), 0.3)
+    with mock.patch.object(Branch, "__call__", side_effect=AssertionError):
+        found = lipopt.bound(network, domain=ball, gap=0.01, samples=50)
+    assert found.details["chosen"] == "lipopt"
+    assert found.upper <= 1.01 * found.lower
 
 
 def test_work_is_limited_and_not_time(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -82,7 +82,6 @@ CHOICES = {
     "an input twice": (Part(input=["x", "x"], output="y"), "chosen twice: x, x"),
     "an input without a value": (Part(input="x", output="y"), "also depends on the input 'u'"),
     "no such output": (Part(output="q"), "no tensor 'q'; its outputs are y, v"),
-    "a number for a name": (Part(output="1"), "-k 1 asks for an entry"),
     "no such input": (Part(input="q", output="y"), "no tensor 'q'; its inputs are x, u"),
     "nothing to fix": (Part(input="x", output="y", fixed={"q": 0}), "'q' cannot be fixed"),
     "a value that does not fit": (
@@ -123,19 +122,19 @@ def test_the_command_line_chooses_too(tmp_path: Path, run) -> None:
     path = tmp_path / "model.onnx"
     onnx.save(two_inputs(), path)
     np.save(tmp_path / "u.npy", np.ones(4))
-    chosen = ("--input", "x", "--output", "y", "--fix", f"u={tmp_path / 'u.npy'}")
+    chosen = ("--from", "x", "--to", "y", "--fix", f"u={tmp_path / 'u.npy'}")
     code, out, err = run("info", str(path), *chosen)
     assert code == 0
     assert "input 'x', output 'y', 'u' fixed" in out.replace("\n", " ")
-    code, out, _ = run("info", str(path), "--output", "y", "--input", "u", "--input", "x")
+    code, out, _ = run("info", str(path), "--to", "y", "--from", "u", "--from", "x")
     assert code == 0
     assert "inputs: u is 0 to 3, x is 4 to 6" in out
-    code, _, err = run("bound", str(path), "--output", "y", "--input", "x", "--fix", "u")
+    code, _, err = run("bound", str(path), "--to", "y", "--from", "x", "--fix", "u")
     assert code == 2
     assert "NAME=VALUE" in err
     code, _, err = run("bound", str(path))
     assert code == 2
-    assert "--output NAME" in err
+    assert "--to NAME" in err
 
 
 def test_nodes_in_any_order() -> None:

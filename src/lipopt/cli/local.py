@@ -44,9 +44,9 @@ class Asked:
     """The options that say what is asked about every point."""
 
     radius: RadiusOption
-    entry: Annotated[
+    output: Annotated[
         int | None,
-        typer.Option("--entry", "-k", help="this entry of the output only", show_default="each"),
+        typer.Option("--output", "-k", metavar="K", help="this output only", show_default="each"),
     ] = None
     margins: Annotated[
         MarginsName | None, typer.Option("--margins", help="bound the label's margins instead")
@@ -60,7 +60,7 @@ class Asked:
         """As arguments of `Ask.of`."""
         return {
             "radius": numbers(self.radius, "--radius"),
-            "output": self.entry,
+            "output": self.output,
             "margins": None if self.margins is None else self.margins.value,
             "norm": self.norm.value,
             "ball_norm": self.ball_norm.value,

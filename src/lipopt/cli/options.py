@@ -37,7 +37,12 @@ class NormName(StrEnum):
     l1 = "l1"
 
 
-READING = "How to read the model"  # the heading of these options in the help
+# The headings of options in the help.
+CONSTANT = "Which constant"
+DOMAIN = "Over which domain: the whole space if none of these is given"
+READING = "How to read the model"
+
+NUMBERS = "FILE|N,N,..."  # numbers in a .npy, .csv or .txt file, or as they are
 Model = Annotated[
     Path,
     typer.Argument(
@@ -54,19 +59,19 @@ ActivationOption = Annotated[
         rich_help_panel=READING,
     ),
 ]
-InputOption = Annotated[
+FromOption = Annotated[
     list[str] | None,
     typer.Option(
-        "--input",
+        "--from",
         metavar="NAME",
         help="tensor of an ONNX graph to read from; several are joined in this order",
         rich_help_panel=READING,
     ),
 ]
-OutputOption = Annotated[
+ToOption = Annotated[
     str | None,
     typer.Option(
-        "--output",
+        "--to",
         metavar="NAME",
         help="tensor of an ONNX graph to read up to",
         rich_help_panel=READING,
@@ -104,43 +109,85 @@ NoCheckOption = Annotated[
         "--no-check", help="do not compare what was read with the model", rich_help_panel=READING
     ),
 ]
-NormOption = Annotated[NormName, typer.Option("--norm", help="norm on the inputs")]
+NormOption = Annotated[
+    NormName, typer.Option("--norm", help="norm on the inputs", rich_help_panel=CONSTANT)
+]
 OutputNormOption = Annotated[
     NormName | None,
     typer.Option(
-        "--output-norm", help="norm on the outputs, with --all-outputs", show_default="as --norm"
+        "--output-norm",
+        help="norm on the outputs, with --all-outputs",
+        show_default="as --norm",
+        rich_help_panel=CONSTANT,
     ),
 ]
 ScaleOption = Annotated[
-    Path | None,
+    str | None,
     typer.Option(
         "--scale",
-        help="units: how much of each input counts as 1, in --norm and --radius; .npy, .csv or .txt",
+        metavar=NUMBERS,
+        help="units: how much of each input counts as 1, in --norm and --radius",
+        rich_help_panel=CONSTANT,
     ),
 ]
-EntryOption = Annotated[
-    int | None, typer.Option("--entry", "-k", help="entry of the output to bound", show_default="0")
+OutputOption = Annotated[
+    int | None,
+    typer.Option(
+        "--output",
+        "-k",
+        metavar="K",
+        help="output to bound",
+        show_default="0",
+        rich_help_panel=CONSTANT,
+    ),
 ]
 MarginOption = Annotated[
     str | None,
-    typer.Option("--margin", metavar="I,J", help="bound output I minus output J instead"),
+    typer.Option(
+        "--margin",
+        metavar="I,J",
+        help="bound output I minus output J instead",
+        rich_help_panel=CONSTANT,
+    ),
 ]
-AllOption = Annotated[bool, typer.Option("--all-outputs", help="bound all outputs together")]
+AllOption = Annotated[
+    bool,
+    typer.Option("--all-outputs", help="bound all outputs together", rich_help_panel=CONSTANT),
+]
 CenterOption = Annotated[
-    Path | None, typer.Option("--center", help="center of a ball: .npy, .csv or .txt file")
+    str | None,
+    typer.Option("--center", metavar=NUMBERS, help="center of a ball", rich_help_panel=DOMAIN),
 ]
-RadiusOption = Annotated[float | None, typer.Option("--radius", help="radius of the ball")]
-BallNormOption = Annotated[NormName, typer.Option("--ball-norm", help="norm of the ball")]
+RadiusOption = Annotated[
+    float | None, typer.Option("--radius", help="radius of the ball", rich_help_panel=DOMAIN)
+]
+BallNormOption = Annotated[
+    NormName, typer.Option("--ball-norm", help="norm of the ball", rich_help_panel=DOMAIN)
+]
 ClipOption = Annotated[
     str | None,
-    typer.Option("--clip", metavar="LOW,HIGH", help="cut the ball to this range, 0,1 for pixels"),
+    typer.Option(
+        "--clip",
+        metavar="LOW,HIGH",
+        help="cut the ball to this range, 0,1 for pixels",
+        rich_help_panel=DOMAIN,
+    ),
 ]
 BoxOption = Annotated[
     Path | None,
-    typer.Option("--box", help="box: .npz with lower, upper; or .npy/.csv with two rows"),
+    typer.Option(
+        "--box",
+        help="box: .npz with lower, upper; or .npy/.csv with two rows",
+        rich_help_panel=DOMAIN,
+    ),
 ]
 VnnlibOption = Annotated[
-    Path | None, typer.Option("--vnnlib", help="box, or union of boxes, of a VNN-LIB file's inputs")
+    Path | None,
+    typer.Option(
+        "--vnnlib",
+        help="box, or union of boxes, of a VNN-LIB file's inputs",
+        rich_help_panel=DOMAIN,
+    ),
 ]
 TimeOption = Annotated[float | None, typer.Option("--time-limit", help="seconds (per method)")]
 GapOption = Annotated[
@@ -193,8 +240,8 @@ class Reading:
 
     model: Model
     activation: ActivationOption = None
-    input: InputOption = None
-    output: OutputOption = None
+    read_from: FromOption = None
+    read_to: ToOption = None
     fix: FixOption = None
     logits: LogitsOption = False
     input_shape: ShapeOption = None
@@ -211,8 +258,8 @@ class Reading:
         network = load(
             self.model,
             activation=self.activation,
-            input=self.input or None,
-            output=self.output,
+            input=self.read_from or None,
+            output=self.read_to,
             fixed=_fixed(self.fix or []) or None,
             logits=self.logits,
             input_shape=shape,
@@ -242,20 +289,20 @@ class Where:
 
     def domain(self) -> Domain:
         """The ball, box or union of boxes; None for the whole space."""
-        from ..model.domain import Ball, read_array, read_box
+        from ..model.domain import Ball, read_box
         from ..readers.vnnlib import read_vnnlib
 
         given = [name for name in ("center", "box", "vnnlib") if getattr(self, name) is not None]
         if len(given) > 1:
             raise LipoptError(f"use one of --{' and --'.join(given)}, not both")
         if (self.center is None) != (self.radius is None):
-            raise LipoptError("a ball needs both --center FILE and --radius R")
+            raise LipoptError("a ball needs both --center and --radius")
         if self.center is None:
             self._refuse_options_of_balls()
         if self.center is not None and self.radius is not None:
             clip = read_clip(self.clip)
             norm: Any = self.ball_norm.value
-            center = read_array(self.center)
+            center = read_numbers(self.center)
             return Ball(center, self.radius, clip, norm=norm, scale=self.units())
         if self.box is not None:
             return read_box(self.box)
@@ -277,18 +324,18 @@ class Question(Where):
 
     norm: NormOption = NormName.linf
     output_norm: OutputNormOption = None
-    entry: EntryOption = None
+    output: OutputOption = None
     margin: MarginOption = None
     all_outputs: AllOption = False
 
     def options(self) -> dict[str, Any]:
         """As keyword arguments of the functions of `lipopt`."""
-        if (self.margin is not None) + (self.entry is not None) + self.all_outputs > 1:
+        if (self.margin is not None) + (self.output is not None) + self.all_outputs > 1:
             raise LipoptError(
-                "ask for one output (-k), for a margin or for all outputs, not for two of them"
+                "ask for one output, for a margin or for all outputs, not for two of them"
             )
         margin = None if self.margin is None else pair(self.margin, "--margin", int)
-        output: Any = "all" if self.all_outputs else self.entry or 0
+        output: Any = "all" if self.all_outputs else self.output or 0
         return {
             "norm": self.norm.value,
             "output_norm": None if self.output_norm is None else self.output_norm.value,
@@ -362,11 +409,23 @@ def read_clip(text: str | None) -> tuple[float, float] | None:
     return None if text is None else pair(text, "--clip", float)
 
 
-def read_scale(path: Path | None) -> Array | None:
-    """The units of --scale FILE."""
+def read_scale(text: str | None) -> Array | None:
+    """The units of --scale."""
+    return None if text is None else read_numbers(text)
+
+
+def read_numbers(text: str) -> Array:
+    """The numbers of an option such as --center: those in a file, or N,N,... as they are."""
+    import numpy as np
+
     from ..model.domain import read_array
 
-    return None if path is None else read_array(path)
+    if Path(text).exists():
+        return read_array(text)
+    try:
+        return np.array([float(part) for part in text.split(",")])
+    except ValueError:
+        return read_array(text)  # which says that there is no such file
 
 
 def whole_numbers(text: str, option: str) -> list[int]:

@@ -152,13 +152,13 @@ class _Graph:
         words += [f"'{name}' fixed" for name in part.fixed]
         if part.output is None and len(names) != 1:
             raise LipoptError(
-                f"the model has {len(names)} outputs: {', '.join(names)}; choose one with output=NAME (--output NAME)"
+                f"the model has {len(names)} outputs: {', '.join(names)}; choose one with output=NAME (--to NAME)"
             )
         output = names[0] if part.output is None else part.output
         if output not in self.producers and output not in [v.name for v in self.model.graph.input]:
-            entry = f" (-k {output} asks for an entry of it)" if output.isdecimal() else ""
-            known = ", ".join(names)
-            raise LipoptError(f"the model has no tensor '{output}'; its outputs are {known}{entry}")
+            raise LipoptError(
+                f"the model has no tensor '{output}'; its outputs are {', '.join(names)}"
+            )
         if part.logits:
             last = self.producers.get(output)
             if last is None or last.op_type not in TAILS:
