@@ -13,8 +13,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import lipopt.batch.answers
-from lipopt.batch.answers import answers
-from lipopt.batch.balls import Memories, new_memories
+from lipopt.batch.answers import Memories, answers, new_memories
 from lipopt.batch.rows import Ask, Point, Target
 from lipopt.batch.run import METHOD
 from lipopt.examples import digits, example

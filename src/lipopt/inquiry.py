@@ -1,10 +1,12 @@
-"""A question about one convex domain, from its pose and its lower bounds to a Result."""
+"""A question about one convex domain, from its pose and its lower bounds to a Result.
+
+Batches settle the questions of a ball in the same way, each a row of its own."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Literal
 
@@ -12,6 +14,7 @@ import numpy as np
 
 from .cells.reduced import seconds_to_reduce
 from .cells.refine import refine
+from .certificates.certificate import Certificate
 from .certificates.write import certify as write_certificate
 from .errors import LipoptError
 from .lower.gradients import sample
@@ -20,13 +23,15 @@ from .lower.walk import walked
 from .methods.auto import MAX_GAP, Auto, better_by_lp
 from .methods.baselines import PathSum
 from .methods.branch import Branch, cells_in_a_second
-from .methods.registry import Method
+from .methods.registry import Method, takes_all_rows, takes_network_as_given
 from .model.domain import Domain, Region, describe, pieces
 from .model.network import Network
 from .model.norms import NormName
 from .numerics.arrays import Array, as_index
+from .problem.derivative import DerivativeProblem
+from .problem.proofs import Proof
 from .problem.question import Posed, Question, pose
-from .problem.task import Budget, Sample, Status, Task, UpperBound
+from .problem.task import Budget, Memory, Sample, Status, Task, UpperBound
 from .result import LowerBound, Result
 
 INTERVAL_SHARE = 1 / 2  # of the time for intervals and lower bounds, for intervals
@@ -77,9 +82,10 @@ class Inquiry:
     posed: Posed
     best: Sample | None  # the largest gradient that was found
     pop_lower: float  # a lower bound on the optimum of the derivative problem
-    labels: dict[str, Any]
     seconds: float  # that it took until here
-    was_late: bool  # whether more time could have given better intervals
+    was_late: bool = False  # whether more time could have given better intervals
+    memory: Memory | None = None  # what a similar inquiry has left, to start from
+    labels: dict[str, Any] = field(default_factory=dict)  # what a Result says of the question
 
     @staticmethod
     def start(
@@ -102,11 +108,7 @@ class Inquiry:
         posed = refine(posed, first)
         was_late = part is not None and first.seconds_left <= 0
         best = walked(posed, sample(posed, budget, samples), budget)
-        known = None if best is None else posed.slopes_in_problem(best.slopes)
-        lowers = []
-        parts = posed.parts
-        for (_, problem), given in zip(parts, AsGiven.parts(posed, len(parts)), strict=True):
-            lowers.append(pop_lower_bound(problem, budget, known, given))
+        pop_lower = pop_lower_of(posed, best, budget)
         labels = {
             "norm": str(asked.question.norm),
             "output_norm": str(asked.question.output_norm),
@@ -116,16 +118,32 @@ class Inquiry:
             "network": asked.network.hash,
             "source": asked.network.source,
         }
-        pop_lower = max([*lowers, _value(best)])
         seconds = time.monotonic() - start
-        return Inquiry(posed, best, pop_lower, labels, seconds, was_late)
+        return Inquiry(posed, best, pop_lower, seconds, was_late, labels=labels)
 
     def lower_bound(self, seconds: float) -> LowerBound:
         point = _as_tuple(self.best)
-        return LowerBound(_value(self.best), self.pop_lower, point, seconds, **self.labels)
+        return LowerBound(value_of(self.best), self.pop_lower, point, seconds, **self.labels)
 
     def result(self, method: Method, budget: Budget, certify: bool) -> Result:
         """What a method says, the largest over all parts; with `certify`, as a certificate."""
+        settled = self.settle(method, budget, certify)
+        return Result(
+            upper=settled.upper,
+            lower=value_of(settled.best),
+            pop_lower=settled.pop_lower,
+            method=method.name,
+            seconds=settled.seconds,
+            status=settled.status,
+            point=_as_tuple(settled.best),
+            certificate=settled.certificate,
+            proofs=settled.proofs,
+            details=settled.details,
+            **self.labels,
+        )
+
+    def settle(self, method: Method, budget: Budget, certify: bool) -> Settled:
+        """The upper bound of a method."""
         start = time.monotonic()
         cells = self._cells_to_try(budget) if isinstance(method, Auto) else 0
         try:
@@ -134,9 +152,30 @@ class Inquiry:
             else:
                 answer = self._answer(method, budget, certify)
         except KeyboardInterrupt:  # the second one; the first leaves it to methods to end
+            if not budget.interruption.has_come:
+                raise
             answer = self._answer(PathSum(), budget, certify).with_details(chosen="path-sum")
         if self.was_late and answer.status == "complete":
             answer = answer.with_status("time limit")
+        if budget.interruption.has_come:
+            answer = answer.with_status("interrupted")
+        return self._settled(answer, certify, start)
+
+    def task(self, budget: Budget, certify: bool) -> Task:
+        """The task of a question that is one problem, for a method that solves many at once."""
+        ((raw, problem),) = self.posed.parts
+        return self._task(self.posed, raw, problem, budget, self.pop_lower, certify)
+
+    def settle_with(
+        self, method: Method, task: Task, found: UpperBound, seconds: float, certify: bool
+    ) -> Settled:
+        """The same as `settle`, with a bound that the method has found in so many seconds."""
+        check_bounds(method, [found], self._least([found]))
+        answer = _Answer(self.posed, [task], [found])
+        return self._settled(answer, certify, time.monotonic() - seconds)
+
+    def _settled(self, answer: _Answer, certify: bool, start: float) -> Settled:
+        """What follows from the bounds on all parts."""
         worst = answer.worst
         upper = worst.value
         details = worst.details
@@ -145,48 +184,62 @@ class Inquiry:
             certificate = write_certificate(answer.posed, answer.tasks, answer.bounds)
             upper = certificate.bound
             details = {**details, "loss": certificate.loss}
-        best = worst.best or self.best
-        return Result(
+        return Settled(
             upper=upper,
-            lower=_value(best),
+            best=worst.best or self.best,
             pop_lower=self._pop_lower(answer, upper),
-            method=method.name,
-            seconds=self.seconds + time.monotonic() - start,
-            status="interrupted" if budget.interruption.has_come else answer.status,
-            point=_as_tuple(best),
+            status=answer.status,
             certificate=certificate,
             proofs=tuple(found.proof for found in answer.bounds),
             details=details,
-            **self.labels,
+            seconds=self.seconds + time.monotonic() - start,
         )
 
     def _answer(self, method: Method, budget: Budget, certify: bool) -> _Answer:
         """A method's bounds on all parts of the problem."""
-        posed = self.posed
-        if getattr(method, "takes_network_as_given", False):
-            posed = posed.as_given()
+        posed = self.posed.as_given() if takes_network_as_given(method) else self.posed
         parts = posed.parts
-        if getattr(method, "takes_all_rows", False):
+        if takes_all_rows(method):
             parts = [(posed.raw, posed.problem)]
         known = self.pop_lower if len(parts) == 1 else 0.0
         tasks = []
         bounds = []
         for k, (raw, problem) in enumerate(parts):
             share = budget.share(1 / (len(parts) - k))
-            task = Task(raw, problem, share, pop_lower=known, posed=posed, best=self.best)
-            if certify and share.deadline is not None:
-                rehearse = partial(_write_one, posed, task)
-                task = replace(task, rehearse=rehearse)
-            tasks.append(replace(task, keeps_proof=certify))
+            tasks.append(self._task(posed, raw, problem, share, known, certify))
             bounds.append(method(tasks[-1]))
         check_bounds(method, bounds, self._least(bounds))
         return _Answer(posed, tasks, bounds)
+
+    def _task(
+        self,
+        posed: Posed,
+        raw: DerivativeProblem,
+        problem: DerivativeProblem,
+        budget: Budget,
+        pop_lower: float,
+        certify: bool,
+    ) -> Task:
+        """One part of the problem."""
+        task = Task(
+            raw,
+            problem,
+            budget,
+            pop_lower=pop_lower,
+            memory=self.memory,
+            posed=posed,
+            best=self.best,
+            keeps_proof=certify,
+        )
+        if certify and budget.deadline is not None:
+            return replace(task, rehearse=partial(_write_one, posed, task))
+        return task
 
     def _least(self, bounds: Sequence[UpperBound]) -> float:
         """What no bound can be below: the optimum of the derivative problem, but for methods that
         divide the domain, or that may know squares where the problem has factors."""
         if self.posed.products or any(found.best is not None for found in bounds):
-            return _value(self.best)
+            return value_of(self.best)
         return self.pop_lower
 
     def _cells_to_try(self, budget: Budget) -> int | None:
@@ -205,7 +258,7 @@ class Inquiry:
         The LP comes after it, where it gains nothing, and before it where cells take long."""
         cells_take_long = cells_in_a_second(self.posed) == 0
         answer = self._answer(replace(auto, lp=cells_take_long), budget, certify)
-        closest = _value(self.best) * (1 + (budget.gap or MAX_GAP))
+        closest = value_of(self.best) * (1 + (budget.gap or MAX_GAP))
         if answer.worst.value <= closest:
             return answer
         if budget.seconds_left <= seconds_to_reduce(self.posed):
@@ -215,6 +268,8 @@ class Inquiry:
         except LipoptError as error:
             return answer.with_details(refused={"branch": str(error)}).with_lp()
         except KeyboardInterrupt:
+            if not budget.interruption.has_come:
+                raise
             return answer
         if deeper.worst.value < answer.worst.value:
             return deeper.with_details(chosen="branch")
@@ -226,9 +281,23 @@ class Inquiry:
         """The best lower bound on the optimum of the derivative problem; None if the upper bound is
         below it, since it is not a bound on that problem."""
         lowers = [found.pop_lower for found in answer.bounds if found.pop_lower is not None]
-        attained = [_value(found.best) for found in answer.bounds]
+        attained = [value_of(found.best) for found in answer.bounds]
         largest = max([self.pop_lower, *lowers, *attained])
         return None if largest > upper else largest
+
+
+@dataclass(frozen=True, eq=False)
+class Settled:
+    """What a method has proved about a question."""
+
+    upper: float
+    best: Sample | None  # the largest gradient that was found
+    pop_lower: float | None  # None if the upper bound is below it, as it may be in cells
+    status: Status
+    certificate: Certificate | None
+    proofs: tuple[Proof | None, ...]
+    details: dict[str, Any]
+    seconds: float  # from the question on
 
 
 @dataclass(frozen=True, eq=False)
@@ -270,6 +339,16 @@ class _Answer:
         return replace(self, bounds=bounds)
 
 
+def pop_lower_of(posed: Posed, best: Sample | None, budget: Budget) -> float:
+    """A lower bound on the optimum of the derivative problem, the largest over all its parts."""
+    known = None if best is None else posed.slopes_in_problem(best.slopes)
+    lowers = [value_of(best)]
+    parts = posed.parts
+    for (_, problem), given in zip(parts, AsGiven.parts(posed, len(parts)), strict=True):
+        lowers.append(pop_lower_bound(problem, budget, known, given))
+    return max(lowers)
+
+
 def _write_one(posed: Posed, task: Task, found: UpperBound) -> None:
     """Write the certificate of a bound on the whole problem."""
     write_certificate(posed, [task], [found])
@@ -280,7 +359,8 @@ def _is_asked_for(budget: Budget) -> bool:
     return budget.gap is not None or budget.deadline is not None
 
 
-def _value(best: Sample | None) -> float:
+def value_of(best: Sample | None) -> float:
+    """The lower bound on the constant."""
     return 0.0 if best is None else best.value
 
 

@@ -213,6 +213,28 @@ def test_certificates_prove_the_rows(network, points, tmp_path: Path) -> None:
         local_bounds(network, points[:2], 0.3, certificates=tmp_path / "certificates")
 
 
+@pytest.mark.parametrize("method", ["auto", "branch", "lipopt", "path-sum", "product", "sdp"])
+def test_every_method_answers_in_a_batch_as_alone(method: str, tmp_path: Path) -> None:
+    """Neurons with parallel inputs are merged, and the intervals in the ball are refined."""
+    rng = np.random.default_rng(0)
+    first = np.linalg.qr(rng.normal(size=(6, 6)))[0]
+    weights = [np.concatenate([first, -2 * first]), rng.normal(size=(6, 12)), np.eye(2, 6)]
+    network = lipopt.load(weights, biases=[rng.normal(size=n) / 9 for n in (12, 6, 2)])
+    x = rng.normal(size=6)
+    ball = Ball(x, 0.3)
+    rows = local_bounds(network, [x], 0.3, norm="l1", method=method, certificates=tmp_path)
+    stored = lipcheck.network.read_network((tmp_path / "network.safetensors").read_bytes())
+    for k, row in enumerate(rows):
+        asked: dict[str, Any] = {"output": k, "norm": "l1", "domain": ball, "method": method}
+        single = bound(network, **asked, certify=True)
+        assert row.certificate is not None
+        assert row.upper == pytest.approx(single.upper, rel=1e-3)
+        assert row.lower is not None
+        assert row.lower <= row.upper
+        claim = lipcheck.certificate.check(stored, Path(row.certificate).read_bytes())
+        assert claim.bound == row.upper
+
+
 def test_processes_give_the_same_rows(network, points, expected) -> None:
     assert (
         timeless(local_bounds(network, points, (0.05, 0.4), margins="all", samples=20, jobs=2))

@@ -2,9 +2,9 @@
 
 A row goes through three phases, each with a type of its own:
 
-    prepare   pose the problems of a ball, with their lower bounds    -> PendingRow
-    solve     bound it, together with others or alone                 -> SolvedRow
-    prove     write its certificate                                   -> Row
+    prepare    pose the questions of a ball, with their lower bounds     -> PendingRow
+    settle     bound it, alone or as one of a batch, and certify that    -> Settled
+    answered   write the certificate to a file                           -> Row
 
 Intervals, presolve and sampled gradients belong to the ball: all outputs and margins share them.
 The SDP of a margin starts from the vectors of the last radius. On a device, the SDPs of all points
@@ -14,35 +14,32 @@ that are given together are solved as one batch.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 
-from ..certificates.write import certify
+from ..cells.refine import refine
 from ..errors import reason_of
-from ..inquiry import check_bounds
+from ..inquiry import Inquiry, Settled, pop_lower_of, value_of
 from ..lower.gradients import sample_rows
-from ..lower.pop import pop_lower_bound
 from ..methods.sdp.method import SDP
 from ..model.domain import flat_scale
 from ..model.network import Network
 from ..numerics.blas import quiet
-from ..problem.question import Posed, Question
-from ..problem.task import Budget, Sample, Task, UpperBound
-from .balls import (
-    BallProblems,
-    Memories,
-    deadline_of,
-    is_kept,
-    margins_at,
-    new_memories,
-    pose_ball,
-    target_matrix,
-    until,
-)
+from ..problem.question import Question, pose
+from ..problem.task import Budget, Memory, Task, UpperBound
+from .balls import is_kept, margins_at, target_matrix
 from .rows import Ask, Point, Row, Target, blank_row
+
+Memories: TypeAlias = Mapping[Target, Memory]  # what the questions of one radius leave for the next
+
+
+def new_memories(targets: Sequence[Target]) -> Memories:
+    """Empty memories, for the first radius."""
+    return {target: Memory() for target in targets}
 
 
 @dataclass(frozen=True, eq=False)
@@ -78,24 +75,20 @@ class Visit:
 
 @dataclass(frozen=True, eq=False)
 class PendingRow:
-    """A row with its lower bounds, and the problem whose upper bound it lacks."""
+    """A row whose upper bound is not known yet."""
 
     blank: Row  # the row before anything was known
-    row: Row  # with its margin and its lower bounds
-    target: Target
-    place: int  # of the target among those of the ball
-    problems: BallProblems
+    margin: float | None  # at the point
+    seed: int
+    inquiry: Inquiry  # the row's question, posed over the ball, with its lower bounds
+
+
+class Found(NamedTuple):
+    """What the SDP has found for a row, as one of a batch."""
+
     task: Task
-    seconds: float = 0.0  # the row's share of the time that was spent on its ball so far
-
-
-@dataclass(frozen=True, eq=False)
-class SolvedRow:
-    """A pending row with its upper bound."""
-
-    pending: PendingRow
     bound: UpperBound
-    seconds: float  # to find the bound
+    seconds: float
 
 
 @quiet()
@@ -122,7 +115,7 @@ def _answer_point(network: Network, ask: Ask, point: Point) -> list[Row]:
     sheet.add(visit.blank_rows())
     for radius in sorted(ask.radii, reverse=True):
         for pending in _prepare_ball(sheet, visit, radius):
-            _finish(sheet, ask, pending, None)
+            _finish(sheet, ask, pending)
     return sheet.rows
 
 
@@ -135,9 +128,9 @@ def _answer_together(network: Network, ask: Ask, sdp: SDP, points: Sequence[Poin
         sheet.add(visit.blank_rows())
         for radius in sorted(ask.radii, reverse=True):
             batch += _prepare_ball(sheet, visit, radius)
-    solved = solve_together(ask, sdp, batch)
+    found = find_together(ask, sdp, batch)
     for pending in batch:
-        _finish(sheet, ask, pending, solved.get(pending))
+        _finish(sheet, ask, pending, found.get(pending))
     return sheet.rows
 
 
@@ -163,115 +156,104 @@ class _Sheet:
 
 def _prepare_ball(sheet: _Sheet, visit: Visit, radius: float) -> list[PendingRow]:
     """The first phase of a ball's rows. If it fails, the rows say why, and none is left."""
-    start = time.perf_counter()
+    start = time.monotonic()
     try:
         pending = prepare(visit, radius)
     except Exception as error:
         for blank in visit.blank_rows_of_ball(radius):
             sheet.answer(blank, replace(blank, error=reason_of(error)))
         return []
-    seconds = (time.perf_counter() - start) / len(visit.targets)
-    return [replace(each, seconds=seconds) for each in pending]
+    seconds = (time.monotonic() - start) / len(visit.targets)
+    return [replace(each, inquiry=replace(each.inquiry, seconds=seconds)) for each in pending]
 
 
-def _finish(sheet: _Sheet, ask: Ask, pending: PendingRow, solved: SolvedRow | None) -> None:
-    """The last two phases of a row, solved alone if it is not solved yet. It may say why not."""
+def _finish(sheet: _Sheet, ask: Ask, pending: PendingRow, found: Found | None = None) -> None:
+    """The last phases of a row, whose bound may be found already. The row may say why they failed."""
     try:
-        row = prove(ask, solved or solve(ask, pending))
+        row = answered(ask, pending, settle(ask, pending, found))
     except Exception as error:
-        unbounded = replace(pending.row, lower=None, pop_lower=None, seconds=pending.seconds)
+        seconds = pending.inquiry.seconds
+        unbounded = replace(pending.blank, margin=pending.margin, seconds=seconds)
         row = replace(unbounded, error=reason_of(error))
     sheet.answer(pending.blank, row)
 
 
 def prepare(visit: Visit, radius: float) -> list[PendingRow]:
-    """First phase: the problems of all targets over one ball, with their lower bounds."""
+    """First phase: the questions of all targets over one ball, with their lower bounds."""
     network = visit.network
     ask = visit.ask
     targets = visit.targets
     ball = ask.ball(visit.point.x, radius)
     units = None if ask.scale is None else flat_scale(ask.scale, network.input_size)
     question = Question(ask.norm, target_matrix(network, targets), ball, units)
-    problems = pose_ball(network, question, targets, ask.seed, visit.memories)
-    samples = sample_rows(problems.posed, ask.samples, visit.seed(targets[0]))
-    lowers = [0.0 if sample is None else sample.value for sample in samples]
+    posed = refine(pose(network, question), Budget(seed=ask.seed))
+    samples = sample_rows(posed, ask.samples, visit.seed(targets[0]))
     margins: Sequence[float | None] = [None] * len(targets)
     if ask.margins:
         margins = margins_at(network, visit.point.x, targets)
     pending = []
     for k, blank in enumerate(visit.blank_rows_of_ball(radius)):
-        budget = Budget(seed=visit.seed(targets[k]))
-        task = replace(problems.tasks[k], budget=budget, pop_lower=lowers[k])
-        task = _with_pop_lower(task, problems.posed, samples[k])
-        row = replace(blank, margin=margins[k], lower=lowers[k], pop_lower=task.pop_lower)
-        pending.append(PendingRow(blank, row, targets[k], k, problems, task))
+        row = posed.only(k)
+        seed = visit.seed(targets[k])
+        pop_lower = pop_lower_of(row, samples[k], Budget(seed=seed))
+        memory = visit.memories[targets[k]]
+        inquiry = Inquiry(row, samples[k], pop_lower, seconds=0.0, memory=memory)
+        pending.append(PendingRow(blank, margins[k], seed, inquiry))
     return pending
 
 
-def _with_pop_lower(task: Task, posed: Posed, sample: Sample | None) -> Task:
-    """The task with a lower bound on its optimum, which is at least the one it has."""
-    known = None if sample is None else posed.slopes_in_problem(sample.slopes)
-    found = float(pop_lower_bound(task.problem, task.budget, known))
-    return replace(task, pop_lower=max(task.pop_lower, found))
+def settle(ask: Ask, pending: PendingRow, found: Found | None) -> Settled:
+    """Second phase: the upper bound of a row, found already or now, with its certificate."""
+    if found is not None:
+        return pending.inquiry.settle_with(ask.method, *found, certify=ask.wants_certificates)
+    budget = Budget.of(ask.time_limit, pending.seed)
+    return pending.inquiry.settle(ask.method, budget, ask.wants_certificates)
 
 
-def solve(ask: Ask, pending: PendingRow) -> SolvedRow:
-    """Second phase: the upper bound of a row on its own."""
-    start = time.perf_counter()
-    bound = ask.method(until(pending.task, deadline_of(ask)))
-    return SolvedRow(pending, bound, time.perf_counter() - start)
+def find_together(ask: Ask, sdp: SDP, batch: Sequence[PendingRow]) -> dict[PendingRow, Found]:
+    """The upper bounds of rows whose SDPs are solved as one batch.
 
-
-def solve_together(ask: Ask, sdp: SDP, batch: Sequence[PendingRow]) -> dict[PendingRow, SolvedRow]:
-    """Second phase for rows whose SDPs are solved as one batch.
-
-    None is solved if the batch fails, for want of memory say: each alone will tell why."""
-    start = time.perf_counter()
-    deadline = deadline_of(ask, len(batch))
+    None is found if the batch fails, for want of memory say: each alone will tell why."""
+    start = time.monotonic()
+    limit = None if ask.time_limit is None else ask.time_limit * len(batch)
+    budget = Budget.of(limit)
+    tasks = []
+    for pending in batch:
+        own = replace(budget, seed=pending.seed)
+        tasks.append(pending.inquiry.task(own, ask.wants_certificates))
     try:
-        bounds = sdp.together([until(pending.task, deadline) for pending in batch])
+        bounds = sdp.together(tasks)
     except Exception:
         return {}
-    seconds = (time.perf_counter() - start) / max(1, len(batch))
-    solved = {}
-    for pending, bound in zip(batch, bounds, strict=True):
-        solved[pending] = SolvedRow(pending, bound, seconds)
-    return solved
+    seconds = (time.monotonic() - start) / max(1, len(batch))
+    found = {}
+    for pending, task, bound in zip(batch, tasks, bounds, strict=True):
+        found[pending] = Found(task, bound, seconds)
+    return found
 
 
-def prove(ask: Ask, solved: SolvedRow) -> Row:
-    """Last phase: the row with its upper bound; with a certificate, the bound that this proves."""
-    start = time.perf_counter()
-    pending = solved.pending
-    row = pending.row
-    bound = solved.bound
-    check_bounds(ask.method, [bound], pending.task.pop_lower)
-    upper = bound.value
+def answered(ask: Ask, pending: PendingRow, settled: Settled) -> Row:
+    """Last phase: the row of a question that is settled, its certificate written to a file."""
+    row = pending.blank
     file = None
-    if ask.certificates is not None:
+    if ask.certificates is not None and settled.certificate is not None:
         file = Path(ask.certificates) / _file_name(row)
-        upper = _write_certificate(pending, bound, file)
+        settled.certificate.save(file)
     certified = None
-    if row.margin is not None and ask.certifies_balls:
-        certified = is_kept(row.margin, row.radius, upper)
+    if pending.margin is not None and ask.certifies_balls:
+        certified = is_kept(pending.margin, row.radius, settled.upper)
     return replace(
         row,
-        pop_lower=max(row.pop_lower or 0.0, bound.pop_lower or 0.0),
-        upper=upper,
+        margin=pending.margin,
+        lower=value_of(settled.best),
+        pop_lower=settled.pop_lower,
+        upper=settled.upper,
         certified=certified,
         method=ask.method.name,
-        status=bound.status,
-        seconds=pending.seconds + solved.seconds + time.perf_counter() - start,
+        status=settled.status,
+        seconds=settled.seconds,
         certificate=None if file is None else str(file),
     )
-
-
-def _write_certificate(pending: PendingRow, bound: UpperBound, file: Path) -> float:
-    """Write the certificate of a row's bound; the bound that it proves."""
-    posed = pending.problems.posed.only(pending.place)
-    certificate = certify(posed, [pending.task], [bound])
-    certificate.save(file)
-    return certificate.bound
 
 
 def _file_name(row: Row) -> str:

@@ -206,6 +206,10 @@ class Ask:
         return None
 
     @property
+    def wants_certificates(self) -> bool:
+        return self.certificates is not None
+
+    @property
     def certifies_balls(self) -> bool:
         """Whether constants bound what changes within a ball: both are about the same norm."""
         return self.norm is self.ball_norm

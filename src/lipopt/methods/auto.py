@@ -108,7 +108,7 @@ class _Attempts:
             self.refused[method.name] = str(error)
             return
         except KeyboardInterrupt:  # what is proved already is kept
-            if self.best is None:
+            if self.best is None or not task.budget.interruption.has_come:
                 raise
             self.was_cut_off = True
             return

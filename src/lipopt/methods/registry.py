@@ -36,6 +36,16 @@ class Method(Protocol):
     def __call__(self, task: Task) -> UpperBound: ...
 
 
+def takes_network_as_given(method: Method) -> bool:
+    """Whether a method wants the network without merged neurons and better intervals."""
+    return bool(getattr(method, "takes_network_as_given", False))
+
+
+def takes_all_rows(method: Method) -> bool:
+    """Whether a method takes several outputs together where others take one at a time."""
+    return bool(getattr(method, "takes_all_rows", False))
+
+
 GROUP = "lipopt.methods"  # of the entry points by which other packages add methods
 REGISTER: dict[str, Callable[..., Method]] = {}  # those of lipopt itself
 M = TypeVar("M", bound=Callable[..., Any])
