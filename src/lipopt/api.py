@@ -13,7 +13,7 @@ from .errors import LipoptError
 from .inquiry import Asked, Inquiry, largest_of
 from .methods.branch import QUICK_CELLS, Branch
 from .methods.registry import Method, find_method, method_names
-from .model.domain import Domain, describe, one_box_only
+from .model.domain import Domain, check_domain, describe, one_box_only
 from .model.network import Network
 from .model.norms import NormName
 from .numerics.blas import arithmetic
@@ -40,7 +40,7 @@ def bound(
     norm: NormName = "linf",
     output_norm: NormName | None = None,
     scale: Any = None,
-    output: int | Literal["all"] = 0,
+    output: int | Literal["all"] | None = None,
     margin: tuple[int, int] | None = None,
     domain: Domain = None,
     method: str | Method = "auto",
@@ -67,7 +67,7 @@ def bound(
             same as on the inputs.
         scale: how much of each input counts as 1, such as [1, 100] for degrees and hundreds of feet:
             the norm on the inputs is that of differences / scale. None for 1.
-        output: the number of an output, from 0, or "all".
+        output: the number of an output, from 0, or "all". None for output 0, or the margin.
         margin: two outputs (i, j), to bound output i minus output j.
         domain: a Ball, a Box, Boxes, or None for the whole space.
         method: the name of a method, such as "sdp" or "lipopt-3", or its settings, such as
@@ -112,6 +112,7 @@ def bound(
     """
     start = time.monotonic()
     chosen = find_method(method)
+    check_domain(domain)
     if certify:
         one_box_only("a certificate", domain)
     network = load(network, input_shape=input_shape)
@@ -135,7 +136,7 @@ def compare(
     norm: NormName = "linf",
     output_norm: NormName | None = None,
     scale: Any = None,
-    output: int | Literal["all"] = 0,
+    output: int | Literal["all"] | None = None,
     margin: tuple[int, int] | None = None,
     domain: Domain = None,
     time_limit: float | None = None,
@@ -159,7 +160,7 @@ def compare(
             same as on the inputs.
         scale: how much of each input counts as 1, such as [1, 100] for degrees and hundreds of feet:
             the norm on the inputs is that of differences / scale. None for 1.
-        output: the number of an output, from 0, or "all".
+        output: the number of an output, from 0, or "all". None for output 0, or the margin.
         margin: two outputs (i, j), to bound output i minus output j.
         domain: a Ball, a Box, Boxes, or None for the whole space.
         time_limit: seconds for each method; None for no limit.
@@ -187,9 +188,12 @@ def compare(
     """
     if methods is None:
         methods = [name for name in method_names() if name != "auto"]
+    if isinstance(methods, str) or not methods:
+        raise LipoptError(f"methods are a list, such as ['sdp', 'lipopt-3'], got {methods!r}")
     chosen = [find_method(method) for method in methods]
     if time_limit is None:
         chosen = [_with_an_end(method) for method in chosen]
+    check_domain(domain)
     if certify:
         one_box_only("a certificate", domain)
     network = load(network, input_shape=input_shape)
@@ -239,7 +243,7 @@ def lower_bound(
     norm: NormName = "linf",
     output_norm: NormName | None = None,
     scale: Any = None,
-    output: int | Literal["all"] = 0,
+    output: int | Literal["all"] | None = None,
     margin: tuple[int, int] | None = None,
     domain: Domain = None,
     time_limit: float | None = None,
@@ -257,7 +261,7 @@ def lower_bound(
             same as on the inputs.
         scale: how much of each input counts as 1, such as [1, 100] for degrees and hundreds of feet:
             the norm on the inputs is that of differences / scale. None for 1.
-        output: the number of an output, from 0, or "all".
+        output: the number of an output, from 0, or "all". None for output 0, or the margin.
         margin: two outputs (i, j), for output i minus output j.
         domain: a Ball, a Box, Boxes, or None for the whole space.
         time_limit: in seconds.
@@ -280,6 +284,7 @@ def lower_bound(
         2
     """
     start = time.monotonic()
+    check_domain(domain)
     network = load(network, input_shape=input_shape)
     asked = Asked.check(network, norm, output_norm, scale, output, margin, domain)
     work = _Work.check(network, time_limit, seed, samples, is_quick=False)

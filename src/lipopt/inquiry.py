@@ -24,7 +24,7 @@ from .methods.auto import MAX_GAP, Auto, better_by_lp
 from .methods.baselines import PathSum
 from .methods.branch import Branch, cells_in_a_second
 from .methods.registry import Method, takes_all_rows, takes_network_as_given
-from .model.domain import Domain, Region, describe, pieces
+from .model.domain import Domain, describe, pieces
 from .model.network import Network
 from .model.norms import NormName
 from .numerics.arrays import Array, as_index
@@ -52,13 +52,10 @@ class Asked:
         norm: NormName,
         output_norm: NormName | None,
         scale: Any,
-        output: int | Literal["all"],
+        output: int | Literal["all"] | None,
         margin: tuple[int, int] | None,
         domain: Domain,
     ) -> Asked:
-        if not (domain is None or isinstance(domain, Region)):
-            kind = type(domain).__name__
-            raise LipoptError(f"the domain is a Ball, a Box, Boxes or None, got {kind}")
         output = as_index(output)
         if isinstance(margin, tuple | list):
             margin = tuple(as_index(k) for k in margin)
@@ -71,7 +68,7 @@ class Asked:
             scale=scale,
             output_norm=output_norm,
         )
-        words = str(output) if margin is None else f"{margin[0]} - {margin[1]}"
+        words = str(output or 0) if margin is None else f"{margin[0]} - {margin[1]}"
         return Asked(network, question, pieces(domain), words)
 
 

@@ -13,10 +13,11 @@ import numpy as np
 from rich import box
 from rich.table import Table
 
+from .api import check_work
 from .cells.refine import refine
 from .errors import LipoptError
 from .lower.gradients import sample_jacobians
-from .model.domain import Domain, describe, one_box_only
+from .model.domain import Domain, check_domain, describe, one_box_only
 from .numerics.arrays import Array
 from .numerics.blas import arithmetic
 from .numerics.rounding import written_down, written_up
@@ -149,10 +150,10 @@ def jacobian(
         ([[-2.0, -20.0]], [[1.0, 0.0]])
     """
     start = time.perf_counter()
-    network = load(network, input_shape=input_shape)
+    check_domain(domain)
     one_box_only("a Jacobian", domain)
-    if samples < 1:
-        raise LipoptError(f"the number of samples must be a whole number > 0, got {samples!r}")
+    check_work(None, seed, samples)
+    network = load(network, input_shape=input_shape)
     question = Question.about(network, output="all", domain=domain, scale=scale)
     with arithmetic(network.widest):
         posed = refine(pose(network, question), Budget(seed=seed))

@@ -35,6 +35,17 @@ def test_compare_raises_if_all_refuse(network: lipopt.Network) -> None:
         lipopt.compare(network, methods=["shor"], samples=10)
 
 
+def test_arguments_that_make_no_sense(network: lipopt.Network) -> None:
+    anything: Any = 5
+    for methods in ([], "sdp"):
+        with pytest.raises(lipopt.LipoptError, match="methods are a list"):
+            lipopt.compare(network, methods=methods)
+    with pytest.raises(lipopt.LipoptError, match="the domain is a Ball, a Box"):
+        lipopt.bound(network, domain=anything, certify=True)
+    with pytest.raises(lipopt.LipoptError, match="the domain is a Ball, a Box"):
+        lipopt.report(network, domain=anything)
+
+
 def presses_ctrl_c(times: int, at: str) -> Callable[..., None]:
     """Progress that presses Ctrl-C, up to so many times, at messages that contain a text."""
     left = times

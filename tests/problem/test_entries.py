@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 from xml.etree import ElementTree
 
 import numpy as np
@@ -66,6 +67,20 @@ def test_a_union_is_refused() -> None:
     union = lipopt.Boxes((lipopt.Box(0, [1, 1]), lipopt.Box(2, [3, 3])))
     with pytest.raises(LipoptError, match="one box"):
         lipopt.jacobian([np.eye(2)], domain=union)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"samples": 2.5}, "number of samples"),
+        ({"samples": 0}, "number of samples"),
+        ({"seed": -1}, "the seed"),
+        ({"domain": 5}, "the domain is a Ball, a Box"),
+    ],
+)
+def test_arguments_that_make_no_sense(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(LipoptError, match=message):
+        lipopt.jacobian([np.eye(2)], **options)
 
 
 def test_json_and_heat_map(tmp_path: Path) -> None:

@@ -232,6 +232,7 @@ def test_norms_of_bounds_are_above_norms_of_matrices(
     assert norm.of_jacobians(matrix[:, :, None], output)[0] <= norm.of_matrix_up(matrix, output)
     assert exact <= norm.of_matrix_up(matrix, output) * (1 + 1e-12)
     assert exact <= norm.of_bounds_up(np.abs(matrix), output) * (1 + 1e-12)
+    assert norm.of_bounds_up(np.zeros((3, 4)), output) == 0
 
 
 @pytest.mark.parametrize("norms", [("linf", "l1"), ("l2", "l1"), ("l1", "l2")])

@@ -140,11 +140,29 @@ def test_balls_in_other_norms_and_units(network: lipopt.Network, norm: Any) -> N
     plain = page_text(done.html)
     assert f"a ball of radius 0.1 in the {norm} norm" in plain
     assert "a change counts as 1 when it is: input 0 = 1, input 1 = 2" in plain
-    radius = lipopt.certified_radius(network, center, label, norm=norm)
-    assert (
-        f"stays {label} as long as the inputs change by no more than {written_down(radius)}"
-        in plain
+    radius = lipopt.certified_radius(network, center, label, norm=norm, scale=ball.scale)
+    (sentence,) = re.findall(f"class stays {label} as long as (.*?)\\. This is proved", plain)
+    assert sentence.startswith(f"the inputs change by no more than {written_down(radius)} in the")
+    assert sentence.endswith(", counted in the units of the ball")
+
+
+def test_a_class_in_units_is_not_kept_farther_than_it_is() -> None:
+    network = lipopt.load([[[1.0, 0.0], [0.0, 0.01]]])
+    ball = lipopt.Ball([2.0, 100.0], 0.1, scale=[1.0, 100.0])
+    plain = page_text(report(network, domain=ball, scale=[1.0, 100.0], label=0, samples=50).html)
+    (radius,) = re.findall(
+        r"class stays 0 as long as no input changes by more than ([\d.]+)", plain
     )
+    assert 0.49 < float(radius) <= 0.5
+
+
+def test_output_0_is_an_output() -> None:
+    network = lipopt.load([[[1.0, 0.0], [0.0, 1.0]]])
+    ball = lipopt.Ball([2.0, 1.0], 0.1)
+    done = report(network, domain=ball, label=0, output=0, samples=50)
+    assert done.result.output == "0"
+    with pytest.raises(lipopt.LipoptError, match="not for both"):
+        lipopt.bound(network, output=0, margin=(0, 1))
 
 
 def test_the_ball_that_is_asked_about_is_solved_once(

@@ -335,7 +335,7 @@ class Question(Where):
                 "ask for one output, for a margin or for all outputs, not for two of them"
             )
         margin = None if self.margin is None else pair(self.margin, "--margin", int)
-        output: Any = "all" if self.all_outputs else self.output or 0
+        output: Any = "all" if self.all_outputs else self.output
         return {
             "norm": self.norm.value,
             "output_norm": None if self.output_norm is None else self.output_norm.value,

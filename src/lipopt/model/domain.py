@@ -249,6 +249,13 @@ class Region(Protocol):
 Domain: TypeAlias = Region | None  # None is the whole space
 
 
+def check_domain(domain: Any) -> None:
+    """Refuse what is no domain."""
+    if not (domain is None or isinstance(domain, Region)):
+        kind = type(domain).__name__
+        raise LipoptError(f"the domain is a Ball, a Box, Boxes or None, got {kind}")
+
+
 def one_box_only(what: str, domain: Domain) -> None:
     """Refuse a union for what is about one box."""
     if domain is not None and len(domain.parts) > 1:

@@ -179,6 +179,9 @@ class Norm(StrEnum):
 
         All signs agree at best."""
         output = output or self
+        largest = float(rows.max(initial=0.0))
+        if largest == 0:
+            return 0.0
         if self is output is not Norm.L2:
             return self.of_matrix_up(rows)
         count = 2 * rows.size + 4
@@ -190,11 +193,10 @@ class Norm(StrEnum):
             return up_float(float(output.of_vectors(rows.sum(axis=1))), count)
         if output is Norm.L1:
             return up_float(float(Norm.L2.of_vectors(rows.sum(axis=0))), count)
-        largest = float(rows.max())
         squares = float(np.square(rows / largest).sum())
         frobenius = up_float(largest * float(np.sqrt(squares)), count)
         product = Norm.LINF.of_matrix_up(rows) * Norm.L1.of_matrix_up(rows)
-        return min(frobenius, float(np.sqrt(up_float(product, 1))))
+        return min(frobenius, up_float(float(np.sqrt(up_float(product, 1))), 1))
 
 
 def find_output_norm(norm: Norm, name: str | None, outputs: int) -> Norm:

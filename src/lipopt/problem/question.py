@@ -43,13 +43,13 @@ class Question:
         network: Network,
         *,
         norm: str = "linf",
-        output: int | Literal["all"] = 0,
+        output: int | Literal["all"] | None = None,
         margin: tuple[int, int] | None = None,
         domain: Domain = None,
         scale: Any = None,
         output_norm: str | None = None,
     ) -> Question:
-        """The constant of one output, of all, or of the difference of two."""
+        """The constant of one output (0 if none is named), of all, or of the difference of two."""
         found = find_norm(norm)
         rows = output_matrix(network, output, margin)
         if output_norm is not None and output != "all":
@@ -207,14 +207,14 @@ def unbounded_slopes(network: Network) -> str | None:
 
 
 def output_matrix(
-    network: Network, output: int | Literal["all"], margin: tuple[int, int] | None
+    network: Network, output: int | Literal["all"] | None, margin: tuple[int, int] | None
 ) -> sp.csr_array:
     """The rows of the outputs that are asked for: one, all, or a difference of two."""
     count = network.output_size
     if margin is not None:
         if not isinstance(margin, tuple | list) or len(margin) != 2:
             raise LipoptError(f"a margin is a pair of outputs, got {margin!r}")
-        if output != 0:
+        if output is not None:
             raise LipoptError("ask for an output or for a margin, not for both")
         i, j = margin
         _check_output(i, count)
@@ -224,6 +224,7 @@ def output_matrix(
         return sp.csr_array(([1.0, -1.0], ([0, 0], [i, j])), shape=(1, count))
     if output == "all":
         return sp.csr_array(sp.eye_array(count))
+    output = 0 if output is None else output
     _check_output(output, count)
     return sp.csr_array(([1.0], ([0], [output])), shape=(1, count))
 

@@ -24,7 +24,7 @@ from ..api import bound, compare
 from ..batch.certify import certified_radius
 from ..errors import LipoptError
 from ..methods.baselines import path_sum_rows
-from ..model.domain import Ball, Domain, one_box_only
+from ..model.domain import Ball, Domain, check_domain, one_box_only
 from ..model.network import Network
 from ..model.norms import NormName
 from ..names import printable
@@ -90,7 +90,7 @@ def report(
     norm: NormName = "linf",
     output_norm: NormName | None = None,
     scale: Any = None,
-    output: int | Literal["all"] = 0,
+    output: int | Literal["all"] | None = None,
     margin: tuple[int, int] | None = None,
     label: int | None = None,
     domain: Domain = None,
@@ -114,7 +114,7 @@ def report(
         norm: the norm on the inputs, "linf", "l2" or "l1".
         output_norm: the norm on several outputs, if it is another one.
         scale: how much of each input counts as one unit, as in `bound`.
-        output: the number of an output, from 0, or "all".
+        output: the number of an output, from 0, or "all". None for output 0, or the margin.
         margin: two outputs (i, j), to bound output i minus output j.
         label: the class at the center of a ball: the page then says up to which radius it is proved. Unless an output or a
             margin is given, the constant is that of the margin to the next class.
@@ -147,11 +147,12 @@ def report(
     """
     with progress_as_asked(progress) as show:
         network = load(network, input_shape=input_shape)
+        check_domain(domain)
         one_box_only("a report", domain)
         label = as_index(label)
         if label is not None:
             others = _other_classes(network, domain, label)
-            if margin is None and output == 0:
+            if margin is None and output is None:
                 margin = (label, others[0])
         if change is None:
             change = words.usual_change(domain)
@@ -211,7 +212,9 @@ def _answer(
     if label is not None and isinstance(asked.domain, Ball):
         ball = asked.domain
         center = ball.middle(network.input_size)
-        radius = certified_radius(network, center, label, norm=ball.norm, clip=ball.clip)
+        radius = certified_radius(
+            network, center, label, norm=ball.norm, clip=ball.clip, scale=ball.scale
+        )
         about_class = words.class_sentence(label, radius, ball, units)
     source = network.source
     return {

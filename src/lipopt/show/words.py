@@ -112,6 +112,8 @@ def class_sentence(label: int, radius: float, ball: Ball, units: Units) -> str:
     if radius == 0:
         return f"It could not be proved that the network's class stays {label} around the center."
     change = CHANGES[Norm(ball.norm)].format(units.of_change(written_down(radius)))
+    if ball.scale is not None:
+        change += ", counted in the units of the ball"
     range_kept = "" if ball.clip is None else f" and {_clip(ball.clip)}"
     return f"Starting from the center, the network's class stays {label} as long as {change}{range_kept}."
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import wait
 from contextlib import contextmanager
-from itertools import chain, repeat
 from typing import TypeAlias
 
 from ...numerics.blas import arithmetic
@@ -20,6 +20,7 @@ Work: TypeAlias = Callable[[Sequence[Outcome], float, Interruption], list[list[O
 BUNDLES = 4  # of a round, so that several processes have something to do,
 LARGEST_BUNDLE = 16  # unless bundles get larger than this
 LARGEST_BUNDLE_OF_BOXES = 64  # the same for boxes, which are examined together
+LOOK_FOR_CTRL_C = 0.1  # seconds between two looks, while processes work
 
 _expander: Expander | None = None  # of a worker process
 
@@ -48,9 +49,14 @@ def workers(expander: Expander, jobs: int) -> Iterator[Work]:
     def together(
         cells: Sequence[Outcome], target: float, interruption: Interruption
     ) -> list[list[Outcome] | None]:
-        return list(
-            chain.from_iterable(pool.map(_expand, _bundles(cells, largest), repeat(target)))
-        )
+        bundles = _bundles(cells, largest)
+        futures = [pool.submit(_expand, bundle, target) for bundle in bundles]
+        found: list[list[Outcome] | None] = []
+        for bundle, future in zip(bundles, futures, strict=True):
+            while not (future.done() or interruption.has_come):
+                wait([future], timeout=LOOK_FOR_CTRL_C)
+            found += future.result() if future.done() else [None] * len(bundle)
+        return found
 
     try:
         yield together
