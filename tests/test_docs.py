@@ -67,6 +67,19 @@ def test_the_reference_has_every_public_name() -> None:
     assert sorted(shown) == lipopt.__all__
 
 
+def test_the_page_on_the_architecture_has_every_module() -> None:
+    page = (ROOT / "docs" / "architecture.md").read_text()
+    sources = ROOT / "src"
+    modules = [path.relative_to(sources / "lipopt") for path in (sources / "lipopt").rglob("*.py")]
+    modules += [path.relative_to(ROOT) for path in (sources / "lipcheck").rglob("*.py")]
+    missing = []
+    for module in modules:
+        is_in_folder = len(module.parts) > 2 and f"`{module.parent}/`" in page
+        if not (module.name.startswith("__") or is_in_folder or f"`{module}`" in page):
+            missing.append(str(module))
+    assert missing == []
+
+
 def test_the_website_has_every_page() -> None:
     """What is not in its navigation would be built, but nobody would find it."""
     navigation = (ROOT / "mkdocs.yml").read_text()

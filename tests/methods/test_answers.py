@@ -37,7 +37,8 @@ def test_compare_raises_if_all_refuse(network: lipopt.Network) -> None:
 
 def test_arguments_that_make_no_sense(network: lipopt.Network) -> None:
     anything: Any = 5
-    for methods in ([], "sdp"):
+    wrong: list[Any] = [[], "sdp"]
+    for methods in wrong:
         with pytest.raises(lipopt.LipoptError, match="methods are a list"):
             lipopt.compare(network, methods=methods)
     with pytest.raises(lipopt.LipoptError, match="the domain is a Ball, a Box"):

@@ -73,7 +73,8 @@ class Shor:
         paths = path_sum_bound(problem)
         if paths <= value:
             return UpperBound(paths, proof=PathSums(), details=details)
-        return UpperBound(value, proof=_proof(task, value), details=details)
+        proof = _proof(task, value) if task.keeps_proof else None
+        return UpperBound(value, proof=proof, details=details)
 
 
 def _proof(task: Task, value: float) -> Proof | None:

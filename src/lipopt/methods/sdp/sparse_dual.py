@@ -31,10 +31,9 @@ from ...numerics.sparse_factor import SparseFactor
 from ...problem.derivative import DerivativeProblem, apply
 from ...problem.proofs import Multipliers
 from .backend import Backend, sizes
+from .block_matrix import MIN_DIVISOR
 from .dual import MAX_RELATIVE_TAU, MIN_RELATIVE_MULTIPLIER, Hint, power_of_two_scale
 
-# Added to what is divided by, so that nothing is divided by 0.
-MIN_DIVISOR = 1e-150
 # The relative size of the residual of the eigenvector that Lanczos finds. The error of the eigenvalue
 # is far smaller, unless others are close; at a residual of 1e-4, errors of 1e-5 were seen.
 LANCZOS_TOLERANCE = 1e-5
