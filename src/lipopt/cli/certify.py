@@ -13,9 +13,9 @@ from .options import (
     ClipOption,
     NormName,
     Reading,
+    RowTimeOption,
     ScaleOption,
     SeedOption,
-    TimeOption,
     command,
     numbers,
     read_clip,
@@ -58,7 +58,7 @@ class Proving:
     cells: Annotated[
         int, typer.Option("--cells", help="of branch and bound, for every ball; 0 for none")
     ] = 1000
-    time_limit: TimeOption = None
+    time_limit: RowTimeOption = None
     seed: SeedOption = 0
     device: Annotated[
         str | None, typer.Option("--device", help="torch device for linear bounds, such as cuda")

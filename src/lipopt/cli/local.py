@@ -12,15 +12,15 @@ import typer
 
 from .many import Data, Output, RadiusOption, Where, show, solve
 from .options import (
+    METHODS,
     BallNormOption,
     ClipOption,
-    MethodOption,
     NormName,
     NormOption,
     Reading,
+    RowTimeOption,
     ScaleOption,
     SeedOption,
-    TimeOption,
     command,
     numbers,
     read_clip,
@@ -73,14 +73,15 @@ class Asked:
 class Solving:
     """The options that say how every row is solved."""
 
-    method: MethodOption = "sdp"
-    gap: Annotated[
-        float | None, typer.Option("--gap", help="relative gap of the SDP", show_default="0.001")
+    method: Annotated[
+        str | None,
+        typer.Option("--method", "-m", help=METHODS, show_default="sdp with a gap of 0.001"),
     ] = None
+    gap: Annotated[float | None, typer.Option("--gap", help="relative gap of the SDP")] = None
     device: Annotated[
         str | None, typer.Option("--device", help="torch device for the SDP, such as cuda")
     ] = None
-    time_limit: TimeOption = None
+    time_limit: RowTimeOption = None
     seed: SeedOption = 0
     samples: Annotated[int, typer.Option("--samples", help="random points for the lower bound")] = (
         200
@@ -100,7 +101,7 @@ class Solving:
         }
 
     def _find_method(self) -> Method:
-        """The method with its settings; by its name alone, the SDP is that of `local_bounds`."""
+        """The method with its settings; if none is named, the one of `local_bounds`."""
         from ..batch.run import METHOD
         from ..methods.registry import find_method
 
@@ -109,7 +110,7 @@ class Solving:
             settings["gap"] = self.gap
         if self.device is not None:
             settings["device"] = self.device
-        return find_method(METHOD if self.method == METHOD.name else self.method, **settings)
+        return find_method(self.method or METHOD, **settings)
 
 
 @command(Reading, Data, Asked, Solving, Where, Output)

@@ -189,7 +189,8 @@ VnnlibOption = Annotated[
         rich_help_panel=DOMAIN,
     ),
 ]
-TimeOption = Annotated[float | None, typer.Option("--time-limit", help="seconds (per method)")]
+TimeOption = Annotated[float | None, typer.Option("--time-limit", help="seconds")]
+RowTimeOption = Annotated[float | None, typer.Option("--time-limit", help="seconds for each row")]
 GapOption = Annotated[
     float | None,
     typer.Option(

@@ -256,7 +256,9 @@ def compare(
             "--methods", metavar="A,B,...", help=f"some of {METHODS}", show_default="all but auto"
         ),
     ] = None,
-    time_limit: TimeOption = 60.0,
+    time_limit: Annotated[
+        float | None, typer.Option("--time-limit", help="seconds for each method")
+    ] = 60.0,
     seed: SeedOption = 0,
     samples: SamplesOption = None,
     certificate: CertificateOption = None,
