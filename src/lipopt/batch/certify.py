@@ -12,12 +12,10 @@ from ..errors import LipoptError
 from ..model.norms import NormName
 from ..numerics.arrays import as_array, as_index
 from ..numerics.blas import arithmetic
-from ..problem.question import output_matrix
 from ..progress import RowsProgress, rows_progress_as_asked
 from ..readers import load
-from ..readers.points import check_points
 from .engines import engine
-from .radius import LARGEST_RADIUS, PRECISION, search_radii
+from .radius import PRECISION, search_radii
 from .run import Run
 from .verdicts import CELLS, Certify, Verdicts
 
@@ -55,8 +53,7 @@ def certify(
         radius: one radius of the balls, or several.
         input_shape: the shape of one input of a torch module, without the batch dimension.
         labels: the class of every point; the class that the network gives, if they are not given.
-        certified_radius: also search, for every point, the largest radius that can be certified,
-            up to 1 or the width of `clip`.
+        certified_radius: also search, for every point, the largest radius that can be certified.
         norm: the norm of the balls, "linf", "l2" or "l1".
         scale: how much of each input counts as 1, in the radius; None for 1.
         clip: a range (low, high) that all inputs lie in, such as (0, 1) for pixels.
@@ -115,7 +112,7 @@ def certified_radius(
     label: int,
     *,
     input_shape: Sequence[int] | None = None,
-    largest: float = LARGEST_RADIUS,
+    largest: float | None = None,
     precision: float = PRECISION,
     norm: NormName = "linf",
     scale: Any = None,
@@ -130,7 +127,7 @@ def certified_radius(
         point: the center of the ball, in the network's input shape or flat.
         label: the output that has to be the largest in the whole ball.
         input_shape: the shape of one input of a torch module, without the batch dimension.
-        largest: the largest radius to try.
+        largest: the largest radius to try; None for no limit but the width of `clip`.
         precision: how far the search goes, relative to the radius.
         norm: the norm of the ball, "linf", "l2" or "l1".
         scale: how much of each input counts as 1, in the radius; None for 1.
@@ -139,8 +136,8 @@ def certified_radius(
         time_limit: in seconds; after it, there is no more branch and bound.
 
     Returns:
-        A radius that was certified, 0 if none was. Unless it is `largest`, a radius that is larger
-        by `precision` could not be certified.
+        A radius that was certified; 0 if none was, or if the point itself has another class. Unless
+        it is `largest`, a radius that is larger by `precision` could not be certified.
 
     Raises:
         LipoptError: an argument makes no sense.
@@ -153,17 +150,33 @@ def certified_radius(
         True
     """
     network = load(network, input_shape=input_shape)
-    if not 0 < largest < np.inf:
+    if largest is not None and not 0 < largest < np.inf:
         raise LipoptError(f"the largest radius must be a positive number, got {largest}")
     if not 0 < precision < 1:
         raise LipoptError(f"the precision must lie between 0 and 1, got {precision}")
-    ask = Certify.of(largest, norm=norm, scale=scale, clip=clip, cells=cells, time_limit=time_limit)
-    ask.check(network)
+    x = np.asarray(as_array(point))
+    if x.size != network.input_size:
+        raise LipoptError(
+            f"a certified radius is about one input of shape {network.input_shape}, got shape"
+            f" {x.shape}; for many points use certify(..., certified_radius=True)"
+        )
+    ask = Certify.of(
+        (),
+        norm=norm,
+        scale=scale,
+        clip=clip,
+        certified_radius=True,
+        largest=None if largest is None else float(largest),
+        cells=cells,
+        time_limit=time_limit,
+    )
     label = as_index(label)
-    output_matrix(network, label, None)  # LipoptError if there is no such output
-    x = check_points(network, np.asarray(as_array(point))[None])
+    run = Run.about(network, x.reshape(1, -1), ask, labels=[label])
+    assert ask.largest is not None
+    assert run.labels is not None
     with arithmetic(network.widest):
         effort = ask.effort(cells, 1)
-        labels = np.array([label])
-        found = search_radii(network, x, labels, ask.balls, float(largest), effort, precision)
+        found = search_radii(
+            network, run.points, run.labels, ask.balls, ask.largest, effort, precision
+        )
     return float(found.certified[0])

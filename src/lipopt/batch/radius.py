@@ -20,18 +20,21 @@ from ..numerics.arrays import Array
 from .rows import Scale
 
 PRECISION = 2e-4  # where a search ends, relative to the radius
-LARGEST_RADIUS = 1.0  # where a search ends, if inputs are not clipped
+LARGEST_GROWTH = (
+    2.0**20
+)  # a search ends at so many times the first guess, if nothing ends it before
 RADIUS_CELLS = 8  # each of the radii that are tried gets one in so many of the cells
 MOST_TRIES = 60  # radii that are tried for a point, at most: floats have no more between them
 ATTACKS = 10  # radii that are attacked: then the least that is broken is known to about one percent
+ATTACK_GROWTH = 8.0  # the next radius is so much larger, as long as none is broken
 SMALLEST = 2.0**-30  # a radius that is smaller than the first guess by this is not tried
-TINY_GRADIENT = 1e-300  # nothing is divided by zero
+LARGEST_GUESS = 1e6  # of a radius; more is found if it is certified
 
 
 def largest_radius(clip: tuple[float, float] | None, scale: Scale = None) -> float:
-    """The radius of a ball that is as large as any that matters."""
+    """The radius of a ball that has all inputs in the clip range; infinite without one."""
     if clip is None:
-        return LARGEST_RADIUS
+        return float("inf")
     low, high = clip
     return (high - low) / float(np.min(1.0 if scale is None else scale))
 
@@ -43,6 +46,12 @@ class Radii:
     certified: Array  # the largest radius that was certified; 0 if none was
     proofs: list[Decision | None]  # what certified it; None if none was
     broken: Array  # the least radius with an input of another class; infinite if none was found
+    largest: Array  # where the search for larger radii ended
+
+    @property
+    def is_wrong(self) -> Array:
+        """Whether the point itself has another class."""
+        return self.broken == 0
 
 
 Around: TypeAlias = Callable[[Array, Array], Balls]  # makes balls of points and radii
@@ -57,18 +66,20 @@ def search_radii(
     effort: Effort,
     precision: float = PRECISION,
 ) -> Radii:
-    """For every point a radius that is certified, and one that is broken, up to `largest`."""
+    """For every point a radius that is certified, and one that is broken, up to `largest`, which
+    may be infinite."""
     each = replace(effort, cells=-(-effort.cells // RADIUS_CELLS))
     certified = np.zeros(len(points))
     proofs: list[Decision | None] = [None] * len(points)
     failed = np.full(len(points), np.inf)  # the least radius that could not be certified
     broken = np.full(len(points), np.inf)
     first = np.minimum(_expected(network, points, labels), largest)
+    ends = np.minimum(largest, LARGEST_GROWTH * first)
     tried = first.copy()
     for _ in range(MOST_TRIES):
         is_close = np.isfinite(failed) & (failed - certified <= precision * failed)
         is_hopeless = tried < SMALLEST * first
-        left = np.flatnonzero(~is_close & ~is_hopeless & (certified < largest))
+        left = np.flatnonzero(~is_close & ~is_hopeless & (certified < ends))
         if len(left) == 0:
             break
         balls = around(points[left], tried[left])
@@ -83,8 +94,9 @@ def search_radii(
                 broken[k] = tried[k]
             if decision.rung == "center":
                 failed[k] = 0.0
-        tried = np.minimum(_between(certified, failed, tried), largest)
-    return Radii(certified, proofs, broken)
+                broken[k] = 0.0
+        tried = np.minimum(_between(certified, failed, tried), ends)
+    return Radii(certified, proofs, broken, ends)
 
 
 def broken_radii(
@@ -93,21 +105,23 @@ def broken_radii(
     labels: Array,
     around: Around,
     known: Radii,
-    largest: float,
     seed: int,
 ) -> Array:
-    """For every point the least radius, of some above its certified one and up to `largest`, at
-    which an input with another class was found; infinite if there is none."""
+    """For every point the least radius, of some above its certified one, at which an input with
+    another class was found; infinite if there is none."""
+    largest = known.largest
     broken = known.broken.copy()
     unbroken = np.maximum(known.certified, SMALLEST * largest)
-    tried = np.where(np.isfinite(broken), np.sqrt(unbroken * broken), largest)
+    beyond = np.where(known.certified > 0, np.minimum(2 * known.certified, largest), largest)
+    tried = np.where(np.isfinite(broken), np.sqrt(unbroken * broken), beyond)
     for _ in range(ATTACKS):
         attack = Attack(network, around(points, tried), labels)
         attack.run_on_all(seed)
         is_broken = np.array([attack.is_broken(k) for k in range(len(points))], dtype=bool)
         broken = np.where(is_broken, np.minimum(broken, tried), broken)
         unbroken = np.where(is_broken, unbroken, tried)
-        tried = np.where(np.isfinite(broken), np.sqrt(unbroken * broken), largest)
+        beyond = np.minimum(ATTACK_GROWTH * tried, largest)
+        tried = np.where(np.isfinite(broken), np.sqrt(unbroken * broken), beyond)
     return broken
 
 
@@ -127,6 +141,6 @@ def _expected(network: Network, points: Array, labels: Array) -> Array:
     rows = margin_rows(network, labels[owners], others)
     margins = np.einsum("ro,ro->r", rows, outputs[owners])
     gradients = np.abs(margin_gradients(network, points[owners], rows)).sum(axis=1)
-    radii = np.maximum(margins, 0.0) / np.maximum(gradients, TINY_GRADIENT)
+    radii = np.maximum(margins, 0.0) / np.maximum(gradients, margins / LARGEST_GUESS)
     least = radii.reshape(len(points), -1).min(axis=1)
     return np.where(least > 0, least, 1.0)

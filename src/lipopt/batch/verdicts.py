@@ -141,7 +141,9 @@ class Certify:
     radii: tuple[float, ...]
     norm: Norm = Norm.LINF  # of the balls
     scale: Scale = None
-    largest: float | None = None  # radius to try for a certified radius; None: that is not asked
+    largest: float | None = (
+        None  # radius to look for a certified one up to; None: that is not asked
+    )
     clip: tuple[float, float] | None = None
     cells: int = CELLS
     time_limit: float | None = None  # seconds for one row
@@ -149,7 +151,7 @@ class Certify:
     certificates: str | None = None  # the folder to write certificates to
     device: str | None = None  # of torch, for backward passes
 
-    format: ClassVar[str] = "lipopt-certify-1"  # of results files, changed if old ones cannot go on
+    format: ClassVar[str] = "lipopt-certify-2"  # of results files, changed if old ones cannot go on
     needs_label: ClassVar[bool] = True
     batched: ClassVar[None] = None
 
@@ -161,17 +163,20 @@ class Certify:
         scale: Any = None,
         clip: Any = None,
         certified_radius: bool = False,
+        largest: float | None = None,
         certificates: Any = None,
         **others: Any,
     ) -> Certify:
         """What `certify` was called with; LipoptError if an argument has the wrong form."""
         clip_range = None if clip is None else check_clip(clip)
         units = read_scale(scale)
+        if certified_radius and largest is None:
+            largest = largest_radius(clip_range, units)
         return Certify(
             read_radii(radius),
             norm=find_norm(norm),
             scale=units,
-            largest=largest_radius(clip_range, units) if certified_radius else None,
+            largest=largest,
             clip=clip_range,
             certificates=None if certificates is None else str(certificates),
             **others,
@@ -335,7 +340,7 @@ def _certified_radii(network: Network, ask: Certify, points: Sequence[Point]) ->
         check_outputs(network, x)
         effort = ask.effort(ask.cells, len(points), keeps_proofs=ask.certificates is not None)
         found = search_radii(network, x, labels, ask.balls, ask.largest, effort)
-        broken = broken_radii(network, x, labels, ask.balls, found, ask.largest, ask.seed)
+        broken = broken_radii(network, x, labels, ask.balls, found, ask.seed)
         rows = []
         for k, point in enumerate(points):
             rows.append(_radius_row(network, ask, point, found, k))
@@ -358,6 +363,8 @@ def _certified_radii(network: Network, ask: Certify, points: Sequence[Point]) ->
 def _radius_row(network: Network, ask: Certify, point: Point, found: Radii, k: int) -> Verdict:
     """The row of the certified radius of a point, number k of those that were searched together."""
     row = Verdict(point.number, float(found.certified[k]), CERTIFIED_RADIUS, point.label)
+    if found.is_wrong[k]:
+        return replace(row, status="broken", proof="center")
     decision = found.proofs[k]
     if decision is None:
         return replace(row, status="open")

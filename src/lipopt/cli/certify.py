@@ -32,9 +32,7 @@ class Asked:
     ] = None
     certified_radius: Annotated[
         bool,
-        typer.Option(
-            "--certified-radius", help="search the certified radius, up to 1 or the width of --clip"
-        ),
+        typer.Option("--certified-radius", help="search the largest radius that can be certified"),
     ] = False
     norm: Annotated[NormName, typer.Option("--norm", help="norm of the balls")] = NormName.linf
     scale: ScaleOption = None
