@@ -154,7 +154,8 @@ def compare(
         network: a Network, or anything that `load` reads.
         input_shape: the shape of one input of a torch module, without the batch dimension.
         methods: names of methods or their settings; all but "auto" if not given, those of other
-            packages included. Without a time limit, branch and bound ends after some hundred cells.
+            packages included, and "branch" in a ball or a box alone. Without a time limit, branch
+            and bound ends after some hundred cells.
         norm: the norm on the inputs, "linf", "l2" or "l1".
         output_norm: the norm on the outputs, with `output="all"`: "linf", "l2" or "l1". None for the
             same as on the inputs.
@@ -187,7 +188,7 @@ def compare(
         ('product', {})
     """
     if methods is None:
-        methods = [name for name in method_names() if name != "auto"]
+        methods = _methods_to_compare(domain)
     if isinstance(methods, str) or not methods:
         raise LipoptError(f"methods are a list, such as ['sdp', 'lipopt-3'], got {methods!r}")
     chosen = [find_method(method) for method in methods]
@@ -359,6 +360,12 @@ def _at_work(network: Network, progress: Progress | bool | None) -> Iterator[_Us
         interruptible() as interruption,
     ):
         yield _User(shown, interruption)
+
+
+def _methods_to_compare(domain: Domain) -> list[str]:
+    """All methods but `auto`. Branch and bound comes last, and only where it has a domain to divide."""
+    names = [name for name in method_names() if name not in ("auto", Branch.name)]
+    return names if domain is None else [*names, Branch.name]
 
 
 def _with_an_end(method: Method) -> Method:

@@ -1,6 +1,26 @@
 """The one exception users see: what is wrong, why, and what to do about it."""
 
+import zipfile
+import zlib
 from pathlib import Path
+from tokenize import TokenError
+
+# What NumPy, gzip and zipfile raise on files that are damaged, or of another kind.
+DAMAGED = (
+    EOFError,
+    KeyError,
+    MemoryError,
+    NotImplementedError,
+    OSError,
+    OverflowError,
+    RuntimeError,
+    SyntaxError,
+    TokenError,
+    TypeError,
+    ValueError,
+    zipfile.BadZipFile,
+    zlib.error,
+)
 
 
 class LipoptError(ValueError):

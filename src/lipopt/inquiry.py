@@ -34,6 +34,9 @@ from .problem.question import Posed, Question, pose
 from .problem.task import Budget, Memory, Sample, Status, Task, UpperBound
 from .result import LowerBound, Result
 
+# What rounding may leave between both bounds: relative, and where the constant is 0.
+ROUNDING = 1e-6
+ZERO = 1e-12
 INTERVAL_SHARE = 1 / 2  # of the time for intervals and lower bounds, for intervals
 
 
@@ -156,7 +159,15 @@ class Inquiry:
             answer = answer.with_status("time limit")
         if budget.interruption.has_come:
             answer = answer.with_status("interrupted")
+        gap = method.gap_in(budget) if isinstance(method, Branch) else budget.gap
+        if answer.status == "complete" and gap is not None and self._leaves(gap, answer.worst):
+            answer = answer.with_status("gap not reached")
         return self._settled(answer, certify, start)
+
+    def _leaves(self, gap: float, worst: UpperBound) -> bool:
+        """Whether the bounds are farther apart than that, and than what rounding explains."""
+        lower = value_of(worst.best or self.best)
+        return worst.value > lower * (1 + gap) * (1 + ROUNDING) + ZERO
 
     def task(self, budget: Budget, certify: bool) -> Task:
         """The task of a question that is one problem, for a method that solves many at once."""
@@ -167,7 +178,7 @@ class Inquiry:
         self, method: Method, task: Task, found: UpperBound, seconds: float, certify: bool
     ) -> Settled:
         """The same as `settle`, with a bound that the method has found in so many seconds."""
-        check_bounds(method, [found], self._least([found]))
+        check_bounds(method, [found], self._least(method))
         answer = _Answer(self.posed, [task], [found])
         return self._settled(answer, certify, time.monotonic() - seconds)
 
@@ -192,8 +203,10 @@ class Inquiry:
             seconds=self.seconds + time.monotonic() - start,
         )
 
-    def _answer(self, method: Method, budget: Budget, certify: bool) -> _Answer:
-        """A method's bounds on all parts of the problem."""
+    def _answer(
+        self, method: Method, budget: Budget, certify: bool, upper: float = float("inf")
+    ) -> _Answer:
+        """A method's bounds on all parts of the problem, of which an upper bound may be known."""
         posed = self.posed.as_given() if takes_network_as_given(method) else self.posed
         parts = posed.parts
         if takes_all_rows(method):
@@ -203,9 +216,10 @@ class Inquiry:
         bounds = []
         for k, (raw, problem) in enumerate(parts):
             share = budget.share(1 / (len(parts) - k))
-            tasks.append(self._task(posed, raw, problem, share, known, certify))
+            task = self._task(posed, raw, problem, share, known, certify)
+            tasks.append(replace(task, upper=upper))
             bounds.append(method(tasks[-1]))
-        check_bounds(method, bounds, self._least(bounds))
+        check_bounds(method, bounds, self._least(method))
         return _Answer(posed, tasks, bounds)
 
     def _task(
@@ -232,10 +246,10 @@ class Inquiry:
             return replace(task, rehearse=partial(_write_one, posed, task))
         return task
 
-    def _least(self, bounds: Sequence[UpperBound]) -> float:
-        """What no bound can be below: the optimum of the derivative problem, but for methods that
-        divide the domain, or that may know squares where the problem has factors."""
-        if self.posed.products or any(found.best is not None for found in bounds):
+    def _least(self, method: Method) -> float:
+        """What no bound can be below: the optimum of the derivative problem, but for branch and
+        bound, which divides the domain, and where methods may know squares instead of factors."""
+        if self.posed.products or isinstance(method, Branch):
             return value_of(self.best)
         return self.pop_lower
 
@@ -261,7 +275,7 @@ class Inquiry:
         if budget.seconds_left <= seconds_to_reduce(self.posed):
             return answer.with_status("time limit")
         try:
-            deeper = self._answer(Branch(cells=cells), budget, certify)
+            deeper = self._answer(Branch(cells=cells), budget, certify, answer.worst.value)
         except LipoptError as error:
             return answer.with_details(refused={"branch": str(error)}).with_lp()
         except KeyboardInterrupt:
@@ -371,7 +385,7 @@ def _numbers(values: Array | None) -> tuple[float, ...]:
 
 def _status(statuses: Sequence[Status]) -> Status:
     """The worst of several."""
-    for status in ("interrupted", "time limit", "cell limit"):
+    for status in ("interrupted", "time limit", "cell limit", "gap not reached"):
         if status in statuses:
             return status
     return "complete"

@@ -34,8 +34,9 @@ class Result:
             where branch and bound, which divides the domain, got below it.
         method: the name of the method.
         seconds: the time from the question to the answer, lower bounds and certificate included.
-        status: "complete"; or "time limit", "cell limit" or "interrupted" (by Ctrl-C) if the method
-            had to stop before it was done.
+        status: "complete"; "gap not reached" if the method has done all that it can, and the bounds
+            are farther apart than was asked for; or "time limit", "cell limit" or "interrupted" (by
+            Ctrl-C) if it had to stop before it was done.
         norm: the name of the norm on the inputs.
         output_norm: the name of the norm on the outputs, which matters if there are several.
         scale: how much of each input counts as 1 in the norm, flat; empty for 1.

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import signal
+import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
 import pytest
+from lipcheck_files import verdict
 
 import lipopt
 from lipopt.problem.task import Task, UpperBound
@@ -24,7 +27,8 @@ def test_compare_lists_the_methods_that_refuse(network: lipopt.Network) -> None:
     """With its defaults: the paper's SDP does not take 40 neurons."""
     found = lipopt.compare(network, samples=100, time_limit=1.0)
     names = {result.method for result in found}
-    assert {"path-sum", "product", "sdp", "branch"} <= names
+    assert {"path-sum", "product", "sdp"} <= names
+    assert "branch" not in names  # it needs a domain to divide
     assert list(found.refused) == ["shor"]
     assert "use" in found.refused["shor"]
     assert [r.upper for r in found] == sorted(r.upper for r in found)
@@ -142,5 +146,42 @@ def test_outputs_and_labels_may_be_tensors(network: lipopt.Network) -> None:
     assert margin.output == f"{int(label)} - {int(other)}"
     (row,) = lipopt.local_bounds(network, point[None], 0.1, output=label)
     assert row.question == f"output {int(label)}"
-    with pytest.raises(lipopt.LipoptError, match="an output is a whole number"):
+    with pytest.raises(lipopt.LipoptError, match="labels must be whole numbers"):
         lipopt.certified_radius(network, point, torch.tensor(1.5))
+
+
+def test_branch_and_bound_may_be_below_the_pop_without_a_point() -> None:
+    """Every gradient is at a kink, so that there is no lower bound on the constant."""
+    weights = [[[2, 1]], [[-2], [-1]], [[2, -1], [2, 0], [-2, 0], [-1, 2]], [[-1, 1, -2, -2]]]
+    biases = [[-1], [1, -1], [-2, -2, -3, -3], [1]]
+    network = lipopt.load(
+        [np.array(matrix, float) for matrix in weights],
+        biases=[np.array(bias, float) for bias in biases],
+        activation="abs",
+    )
+    found = lipopt.bound(network, domain=lipopt.Box([-2, -1], [-1, 2]), norm="l2")
+    assert found.by == "auto (branch)"
+    assert 20.1246 < found.upper < 20.125
+
+
+def test_a_gap_that_is_not_reached_is_said() -> None:
+    """Over the whole space there is no branch and bound; at a kink that never ends, no gradient."""
+    rng = np.random.default_rng(0)
+    network = lipopt.load([rng.normal(size=size) for size in ((30, 10), (30, 30), (1, 30))])
+    assert lipopt.bound(network, gap=1e-6, method="sdp", samples=50).status == "gap not reached"
+    assert lipopt.bound(network, gap=100.0, method="sdp", samples=50).status == "complete"
+    identity = np.eye(1)
+    at_its_kink = lipopt.load([identity] * 3)  # relu(relu(x))
+    box = lipopt.Box([-2], [0])
+    found = lipopt.bound(at_its_kink, domain=box, method="branch", certify=True)
+    assert found.status == "gap not reached"
+    assert found.certificate is not None
+    code, _ = verdict(file_of(at_its_kink), found.certificate.text.encode())
+    assert code == 0
+
+
+def file_of(network: lipopt.Network) -> bytes:
+    """The network as its own file has it."""
+    with tempfile.TemporaryDirectory() as folder:
+        network.save(Path(folder) / "network.safetensors")
+        return (Path(folder) / "network.safetensors").read_bytes()

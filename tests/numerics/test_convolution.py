@@ -34,6 +34,7 @@ def keep_all(monkeypatch: pytest.MonkeyPatch, entries: int = 0) -> None:
     """Keep the convolutions with more entries as convolutions."""
     monkeypatch.setattr("lipopt.readers.windowed.LARGEST_WRITTEN", entries)
     monkeypatch.setattr("lipopt.numerics.convolution.LARGEST_WRITTEN", max(1, entries))
+    monkeypatch.setattr("lipopt.readers.windowed.SPARSE_BELOW", 1.0)
 
 
 class Residual(nn.Module):
@@ -252,3 +253,29 @@ def test_files_are_those_of_the_safetensors_package(tmp_path: Path) -> None:
     with safe_open(str(path), framework="np") as file:
         tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
         assert save(tensors, metadata=file.metadata()) == path.read_bytes()
+
+
+def test_a_dense_convolution_is_written_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its matrix is dense: files and hashes are those of a dense matrix."""
+    monkeypatch.setattr("lipopt.readers.windowed.SPARSE_BELOW", 0.25)
+    network = lipopt.load(nn.Conv2d(2, 3, 4), input_shape=(2, 5, 5))
+    assert not isinstance(_matrix_of(network), Convolution)
+    sparse = lipopt.load(nn.Conv2d(2, 3, 2), input_shape=(2, 5, 5))
+    assert isinstance(_matrix_of(sparse), Convolution)
+
+
+def _matrix_of(network: lipopt.Network) -> Any:
+    node = network.nodes[-1]
+    assert isinstance(node, Affine)
+    return node.matrices[0]
+
+
+def test_entries_of_the_jacobian_with_a_convolution() -> None:
+    """The whole space: exact entries of a linear network."""
+    network = lipopt.load(nn.Sequential(nn.Conv2d(2, 3, 3), nn.Flatten()), input_shape=(2, 5, 5))
+    assert isinstance(network.nodes[1], Affine)
+    assert any(isinstance(m, Convolution) for m in network.nodes[1].matrices)
+    found = lipopt.jacobian(network, samples=1)
+    exact = network.forward(np.eye(50)) - network.forward(np.zeros((50, 50)))
+    np.testing.assert_allclose(found.lower, exact.T, atol=1e-6)
+    np.testing.assert_allclose(found.upper, exact.T, atol=1e-6)

@@ -1,5 +1,7 @@
 """Files from anywhere: what is wrong with them is one line and exit code 2, in lipopt and in lipcheck."""
 
+import gzip
+import io
 import os
 from pathlib import Path
 
@@ -204,3 +206,50 @@ def test_balls_that_overflow(run, center: float, radius: str, tmp_path: Path) ->
         assert "reaches beyond 1e+300" in err, arguments
         assert err.count("\n") == 1
     assert not (tmp_path / "r.jsonl").exists()
+
+
+def _torn(content: bytes) -> bytes:
+    """A compressed file with some bytes of another value."""
+    middle = len(content) // 2
+    return content[:middle] + bytes(byte ^ 0x5A for byte in content[middle:-8]) + content[-8:]
+
+
+def _npz() -> bytes:
+    file = io.BytesIO()
+    np.savez_compressed(file, W0=np.random.default_rng(0).normal(size=(40, 3)), W1=np.ones((1, 40)))
+    return file.getvalue()
+
+
+def _npy(header: bytes) -> bytes:
+    return b"\x93NUMPY\x01\x00" + len(header).to_bytes(2, "little") + header
+
+
+DAMAGED_NUMBERS = {
+    "x.npy.gz": _torn(gzip.compress(np.random.default_rng(0).bytes(400))),
+    "x.npz": _torn(_npz()),
+    "huge.npy": _npy(
+        b"{'descr': '<f8', 'fortran_order': False, 'shape': (10" + b"0" * 30 + b", 3)}\n"
+    ),
+    "header.npy": _npy(b"{'descr': (((((\n"),
+    "comment.csv": b"# nothing\n",
+}
+
+
+@pytest.mark.parametrize("name", DAMAGED_NUMBERS)
+def test_damaged_numbers(run, name: str, tmp_path: Path) -> None:
+    path = tmp_path / name
+    path.write_bytes(DAMAGED_NUMBERS[name])
+    lipopt.load([np.eye(3)]).save(tmp_path / "net.safetensors")
+    network = str(tmp_path / "net.safetensors")
+    questions = [
+        ["certify", network, "--data", str(path), "--radius", "0.1"],
+        ["bound", network, "--center", str(path), "--radius", "0.1"],
+        ["bound", network, "--box", str(path)],
+    ]
+    if path.suffix == ".npz":
+        questions.append(["bound", str(path)])
+    for question in questions:
+        code, _, err = run(*question)
+        assert code == 2
+        assert err.count("\n") == 1
+        assert name.partition(".")[0] in err

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import zipfile
+import io
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
 
-from ..errors import LipoptError, require_file
-from ..numerics.arrays import Array, as_array
+from ..errors import DAMAGED, LipoptError, require_file
+from ..numerics.arrays import Array, array_of_text, as_array
 from .norms import Norm, NormName, find_norm
 from .round_ball import RoundBall
 
@@ -332,17 +332,12 @@ def read_array(path: str | Path) -> Array:
     require_file(path)
     try:
         if path.suffix == ".npy":
-            values = np.load(path, allow_pickle=False)
+            values = np.load(io.BytesIO(path.read_bytes()), allow_pickle=False)
             if values.dtype.kind not in "biuf":
                 raise ValueError(f"it holds values of type {values.dtype}")
             return np.asarray(values, dtype=np.float64)
-        lines = path.read_text().splitlines()
-        if not any(line.strip() for line in lines):
-            raise ValueError("it is empty")
-        return np.loadtxt(
-            lines, delimiter="," if path.suffix == ".csv" else None, dtype=np.float64, ndmin=1
-        )
-    except (OSError, ValueError, TypeError, EOFError) as error:
+        return array_of_text(path.read_text(), path.suffix, 1)
+    except DAMAGED as error:
         raise LipoptError(f"cannot read numbers from {path}: {error}") from error
 
 
@@ -357,9 +352,11 @@ def read_box(path: str | Path) -> Box:
         return Box(rows[0], rows[1])
     require_file(Path(path))
     try:
-        with np.load(path, allow_pickle=False) as file:
-            return Box(file["lower"], file["upper"])
-    except (OSError, KeyError, EOFError, zipfile.BadZipFile) as error:
+        with np.load(io.BytesIO(Path(path).read_bytes()), allow_pickle=False) as file:
+            lower = file["lower"]
+            upper = file["upper"]
+    except DAMAGED as error:
         raise LipoptError(
             f"{path} must be a .npz file with arrays 'lower' and 'upper': {error}"
         ) from error
+    return Box(lower, upper)

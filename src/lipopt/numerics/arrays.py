@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import io
 from math import prod
-from typing import Any, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 import scipy.sparse as sp
@@ -26,6 +27,14 @@ def as_array(values: Any) -> Any:
     tensor = values.detach().cpu()
     short = tensor.is_floating_point() and tensor.element_size() < 4
     return (tensor.float() if short else tensor).numpy()
+
+
+def array_of_text(text: str, suffix: str, dimensions: Literal[1, 2]) -> Array:
+    """The numbers of a .csv file, or of a .txt file with spaces between them."""
+    if not any(line.partition("#")[0].strip() for line in text.splitlines()):
+        raise ValueError("it is empty")
+    delimiter = "," if suffix == ".csv" else None
+    return np.loadtxt(io.StringIO(text), delimiter=delimiter, ndmin=dimensions, dtype=np.float64)
 
 
 def as_index(value: Any) -> Any:

@@ -48,10 +48,9 @@ def _paths(problem: DerivativeProblem) -> Array:
         reached[source] |= dense(matrix).T != 0
     for i in range(len(problem.layers), 0, -1):
         layer = problem.layers[i - 1]
-        through = reached[i] & (layer.steepest > 0)[:, None]
+        through = (reached[i] & (layer.steepest > 0)[:, None]).astype(np.float64)
         for source, matrix in layer.blocks.items():
-            pattern = (transposed(matrix) != 0).astype(np.float64)
-            reached[source] |= pattern @ through > 0
+            reached[source] |= abs(transposed(matrix)) @ through > 0
     return reached[0].T
 
 

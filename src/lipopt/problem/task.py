@@ -15,7 +15,9 @@ from .interruption import Interruption
 from .proofs import Proof
 from .question import Posed
 
-Status: TypeAlias = Literal["complete", "time limit", "cell limit", "interrupted"]
+Status: TypeAlias = Literal[
+    "complete", "gap not reached", "cell limit", "time limit", "interrupted"
+]
 
 
 def _silent(message: str, fraction: float | None = None) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import re
 import zipfile
 from collections.abc import Sequence
@@ -11,7 +12,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from ..errors import LipoptError
+from ..errors import DAMAGED, LipoptError
 from ..model.network import Activation, Affine, Input, Network, Node
 from ..numerics.arrays import as_array, tidy
 
@@ -65,9 +66,9 @@ def read_npz(path: Path, *, activation: str | None = None) -> Network:
     try:
         if not zipfile.is_zipfile(path):
             raise ValueError("it is no zip archive")
-        with np.load(path, allow_pickle=False) as file:
+        with np.load(io.BytesIO(path.read_bytes()), allow_pickle=False) as file:
             arrays = {name: file[name] for name in file.files}
-    except (zipfile.BadZipFile, ValueError, OSError, EOFError) as error:
+    except DAMAGED as error:
         raise LipoptError(f"{path} is not a readable .npz file: {error}") from error
     count = sum(bool(re.fullmatch(r"W\d+", name)) for name in arrays)
     expected = {f"W{k}" for k in range(count)} | {f"b{k}" for k in range(count)}

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import gzip
 import io
-import zipfile
 from pathlib import Path
 
 import numpy as np
 
-from ..errors import LipoptError, require_file
+from ..errors import DAMAGED, LipoptError, require_file
 from ..model.network import Network
-from ..numerics.arrays import Array, as_array
+from ..numerics.arrays import Array, array_of_text, as_array
 
 IDX = {
     8: ">u1",
@@ -36,7 +35,8 @@ def read_points(path: str | Path, divide: float = 1.0) -> Array:
     if not 0 < divide < np.inf:
         raise LipoptError(f"the data can be divided by a positive number, got {divide}")
     stored = _read(Path(path), POINT_NAMES)
-    return stored / divide if stored.dtype.kind in "biuf" else stored
+    with np.errstate(over="ignore"):  # infinite points are refused later
+        return stored / divide if stored.dtype.kind in "biuf" else stored
 
 
 def read_labels(path: str | Path) -> Array:
@@ -95,15 +95,10 @@ def _read(path: Path, names: tuple[str, ...]) -> Array:
         if path.suffix == ".npz":
             return _from_npz(path, content, names)
         if path.suffix in (".csv", ".txt"):
-            if not content.strip():
-                raise ValueError("it is empty")
-            delimiter = "," if path.suffix == ".csv" else None
-            return np.loadtxt(
-                io.StringIO(content.decode()), delimiter=delimiter, ndmin=2, dtype=np.float64
-            )
+            return array_of_text(content.decode(), path.suffix, 2)
         if content[:2] == b"\0\0" and len(content) > 4:
             return _from_idx(content)
-    except (OSError, ValueError, EOFError, KeyError, zipfile.BadZipFile) as error:
+    except DAMAGED as error:
         raise LipoptError(f"cannot read numbers from {path}: {error}") from error
     raise LipoptError(f"cannot read {path}: it is neither .npy, .npz, .csv, .txt nor an idx file")
 

@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import gzip
 import re
-import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
@@ -29,7 +28,7 @@ from typing import Protocol, TypeAlias
 
 import numpy as np
 
-from ..errors import LipoptError, require_file
+from ..errors import DAMAGED, LipoptError, require_file
 from ..model.domain import Box, Boxes
 
 DEEPEST = 200  # parentheses within parentheses
@@ -76,7 +75,7 @@ def _text(path: Path) -> str:
         if path.suffix == ".gz":
             content = gzip.decompress(content)
         return content.decode("utf-8")
-    except (OSError, EOFError, zlib.error, UnicodeDecodeError) as error:
+    except DAMAGED as error:
         raise LipoptError(f"cannot be read: {error}") from error
 
 

@@ -12,7 +12,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from ..errors import LipoptError
-from ..numerics.arrays import Array, Matrix
+from ..numerics.arrays import SPARSE_BELOW, Array, Matrix
 from ..numerics.convolution import LARGEST_WRITTEN, Convolution
 from .builder import Builder, from_rows, real
 from .views import OUTSIDE, ZERO, Pads, View, ceil_pads, whole, windows
@@ -174,7 +174,7 @@ def _kept_convolution(
 ) -> tuple[Convolution, tuple[int, ...]] | None:
     """A convolution of which the weights alone are kept, and its output space.
 
-    None where it is small enough to be written out, or does not read a node as it stands."""
+    None where it is small or dense enough to be written out, or does not read a node as it stands."""
     batch, channels, *space = x.shape
     outputs, per_group, *kernel = weight.shape
     _check_channels(channels, weight, groups)
@@ -185,7 +185,8 @@ def _kept_convolution(
     out = seen.shape[1 : 1 + len(kernel)]
     places = seen.reshape(prod(out), prod(kernel)).T
     entries = outputs * per_group * int((places != OUTSIDE).sum())
-    if entries <= LARGEST_WRITTEN:
+    is_dense = entries > SPARSE_BELOW * outputs * prod(out) * channels * prod(space)
+    if entries <= LARGEST_WRITTEN or is_dense:
         return None
     shape = (groups, outputs // groups, per_group, prod(kernel))
     kept = np.where(places == OUTSIDE, prod(space), places)

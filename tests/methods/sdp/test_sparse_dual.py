@@ -176,3 +176,11 @@ def test_solving():
 
 def _fractions(array):
     return np.vectorize(Fraction, otypes=[object])(array)
+
+
+def test_multipliers_that_are_not_positive_are_no_hint(monkeypatch):
+    """Lanczos may end at a scale below 0 where the ascent has just begun."""
+    problem = along_a_line(0, width=600)
+    bound = SDP()(Task(problem, problem)).value
+    monkeypatch.setattr(sparse_dual, "_largest_ratio", lambda factor, columns, delta: -1e-9)
+    assert SDP()(Task(problem, problem)).value >= bound

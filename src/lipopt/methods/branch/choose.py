@@ -28,7 +28,8 @@ from ...problem.proofs import InputSplit
 DISCOUNT = 0.5  # for every group of neurons further from the input
 FEW_INPUTS = 12  # up to so many inputs may be split
 MANY_NEURONS = 40  # with more open neurons than that, inputs are split first
-NARROWEST = 2.0**-30  # what is narrower is not split, relative to its largest value in the domain
+NARROWEST = 2.0**-30  # what is narrower is not split, relative to its largest value in the domain,
+NOISE = 2.0**-42  # or relative to the largest value of any neuron there: that is what rounding left
 WIDTHS_COUNT = 1e-3  # how much both slope ranges count, beside the wider one
 
 
@@ -111,7 +112,8 @@ def _split_values(reduced: Reduced, root: Cell, cell: Cell, group: slice) -> Arr
     NaN for neurons that are too narrow."""
     low = cell.low[group]
     high = cell.high[group]
-    narrowest = NARROWEST * _largest(root.low[group], root.high[group])
+    everywhere = float(_largest(root.low, root.high).max(initial=0.0))
+    narrowest = NARROWEST * _largest(root.low[group], root.high[group]) + NOISE * everywhere
     middle = low / 2 + high / 2
     points = np.concatenate([reduced.break_points(group), middle[None]])
     is_inside = (low + narrowest < points) & (points < high - narrowest)

@@ -19,7 +19,7 @@ from ...lower.gradients import JacobianNorm
 from ...model.round_ball import InputSet
 from ...problem.proofs import Tree
 from ...problem.question import Posed
-from ...problem.task import Task, UpperBound
+from ...problem.task import Budget, Task, UpperBound
 from ..registry import register
 from .choose import are_boxes_enough
 from .expand import Expander
@@ -28,6 +28,9 @@ from .search import FEW_CELLS, MANY_BOXES, Search
 from .workers import workers
 from .writing import Writing
 
+# Over the whole space no cell is ever empty, and the gap may never close: there are no more cells
+# than this, unless a time limit says how long it may take.
+MOST_CELLS = 2000
 GAP = 0.01  # relative, unless another one is asked for
 # What may be done without being asked for: about a second.
 QUICK_CELLS = 200
@@ -52,14 +55,17 @@ class Branch:
         cell = with_points(reduced, whole_domain(reduced, posed.intervals, posed.ball), task)
         expander = Expander(reduced, cell, task.budget.deadline)
         lower = 0.0 if task.best is None else task.best.value
-        (first,) = expander.examine([cell], lower * (1 + self._gap(task)))
+        (first,) = expander.examine([cell], lower * (1 + self.gap_in(task.budget)))
         tree = first.branching()
+        most = self.cells
+        if posed.question.domain is None and task.budget.deadline is None and most is None:
+            most = MOST_CELLS
         search = Search(
             goal=JacobianNorm.of(posed),
-            gap=self._gap(task),
+            gap=self.gap_in(task.budget),
             budget=task.budget,
             best=task.best,
-            most_cells=self.cells,
+            most_cells=most,
             domain=cell.inputs,
             regions=region_walk(expander),
             tree=tree,
@@ -67,6 +73,7 @@ class Branch:
             rounds=MANY_BOXES if expander.has_boxes else FEW_CELLS,
             gains=Gains.none(reduced.neurons),
             writing=Writing(None),
+            known=task.upper,
         )
         if task.rehearse is not None:
             search.writing.write = partial(_rehearse, task.rehearse, reduced, search)
@@ -87,8 +94,9 @@ class Branch:
             },
         )
 
-    def _gap(self, task: Task) -> float:
-        for gap in (self.gap, task.budget.gap):
+    def gap_in(self, budget: Budget) -> float:
+        """The gap that is asked for."""
+        for gap in (self.gap, budget.gap):
             if gap is not None:
                 return gap
         return GAP

@@ -82,6 +82,7 @@ class Search:
     rounds: Rounds
     gains: Gains
     writing: Writing
+    known: float = float("inf")  # an upper bound that was proved otherwise
     cells: int = 0
     empty: int = 0
     closed: float = 0.0  # the largest bound of the cells that are not looked at again
@@ -263,7 +264,7 @@ class Search:
 
     def _record(self, last: bool = False) -> None:
         """Show where the search stands, and note it if a bound has changed."""
-        upper = self.upper
+        upper = min(self.upper, self.known)
         gap = upper / self.lower - 1 if self.lower > 0 else float("inf")
         self.budget.progress(
             f"{self.lower:.5g} <= L <= {upper:.5g}, gap {gap:.2%}, {self.cells} cells,"

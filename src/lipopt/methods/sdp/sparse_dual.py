@@ -138,7 +138,10 @@ def _fit(
     delta = delta * (needed * (1 + inflation) * (1 + DELTA_MARGIN))
     if not problem.norm.bounds_each_input:
         delta = delta[:1]
-    return Hint(np.array([delta.sum()]), rows, delta, tau, inflation)
+    square = delta.sum()
+    if not 0 < square < np.inf:
+        return None
+    return Hint(np.array([square]), rows, delta, tau, inflation)
 
 
 def _stationary_tau(
