@@ -13,14 +13,14 @@ from .errors import LipoptError
 from .inquiry import Asked, Inquiry, largest_of
 from .methods.branch import QUICK_CELLS, Branch
 from .methods.registry import Method, find_method, method_names
-from .model.domain import Domain, check_domain, describe, one_box_only
+from .model.domain import Domain, check_domain, describe, example_in, one_box_only
 from .model.network import Network
 from .model.norms import NormName
 from .numerics.blas import arithmetic
 from .problem.interruption import Interruption, interruptible
 from .problem.task import Budget
 from .progress import Progress, progress_as_asked
-from .readers import load
+from .readers import load_for
 from .result import Comparison, LowerBound, Result
 
 SAMPLES = 50_000  # random points for `lower_bound`: the paper's number,
@@ -115,7 +115,7 @@ def bound(
     check_domain(domain)
     if certify:
         one_box_only("a certificate", domain)
-    network = load(network, input_shape=input_shape)
+    network = load_for(network, input_shape, example_in(domain))
     asked = Asked.check(network, norm, output_norm, scale, output, margin, domain)
     work = _Work.check(network, time_limit, seed, samples, is_quick=True, gap=gap, jobs=jobs)
     results = []
@@ -197,7 +197,7 @@ def compare(
     check_domain(domain)
     if certify:
         one_box_only("a certificate", domain)
-    network = load(network, input_shape=input_shape)
+    network = load_for(network, input_shape, example_in(domain))
     asked = Asked.check(network, norm, output_norm, scale, output, margin, domain)
     work = _Work.check(network, time_limit, seed, samples, is_quick=True)
     found: dict[int, list[Result]] = {k: [] for k in range(len(chosen))}
@@ -286,7 +286,7 @@ def lower_bound(
     """
     start = time.monotonic()
     check_domain(domain)
-    network = load(network, input_shape=input_shape)
+    network = load_for(network, input_shape, example_in(domain))
     asked = Asked.check(network, norm, output_norm, scale, output, margin, domain)
     work = _Work.check(network, time_limit, seed, samples, is_quick=False)
     found = []

@@ -17,14 +17,14 @@ from .api import check_work
 from .cells.refine import refine
 from .errors import LipoptError
 from .lower.gradients import sample_jacobians
-from .model.domain import Domain, check_domain, describe, one_box_only
+from .model.domain import Domain, check_domain, describe, example_in, one_box_only
 from .numerics.arrays import Array
 from .numerics.blas import arithmetic
 from .numerics.rounding import written_down, written_up
 from .problem.entries import entry_intervals
 from .problem.question import Question, pose
 from .problem.task import Budget
-from .readers import load
+from .readers import load_for
 from .result import in_units
 from .show.heat_map import heat_map
 
@@ -66,6 +66,10 @@ class Jacobian:
     domain: str
     network: str
     seconds: float
+
+    def __repr__(self) -> str:
+        outputs, inputs = self.lower.shape
+        return f"<Jacobian: {outputs} x {inputs} entries{in_units(self.scale)}, {self.domain}>"
 
     def to_dict(self) -> dict[str, Any]:
         """All fields, with arrays as lists of rows."""
@@ -153,7 +157,7 @@ def jacobian(
     check_domain(domain)
     one_box_only("a Jacobian", domain)
     check_work(None, seed, samples)
-    network = load(network, input_shape=input_shape)
+    network = load_for(network, input_shape, example_in(domain))
     question = Question.about(network, output="all", domain=domain, scale=scale)
     with arithmetic(network.widest):
         posed = refine(pose(network, question), Budget(seed=seed))

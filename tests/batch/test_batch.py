@@ -1033,3 +1033,11 @@ def test_rows_of_another_network_are_not_resumed(call, network) -> None:
     code, _, err = call(*question, "--resume")
     assert code == 2
     assert "another network" in err
+
+
+def test_rows_of_other_points_are_not_resumed(call) -> None:
+    asked = [*ASKED.split(), "-k", "0", "-j", "1", "-o", "points.jsonl"]
+    assert call(*asked, "--points", "0:2")[0] == 0
+    code, _, err = call(*asked, "--points", "0:3", "--resume")
+    assert code == 2
+    assert "is about the points 0 to 1, now 0 to 2; write to another file" in err

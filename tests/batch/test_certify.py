@@ -260,7 +260,7 @@ def test_command_line(call, verdicts) -> None:
     question = ["--radius", "0.1,0.5,1.0", "--cells", "100", "-j", "1", "-o", "r.jsonl"]
     code, out, _ = call(*question, "--plot", "curve.png")
     assert code == 0
-    assert "by branching" in out
+    assert "branching" in out
     assert Path("curve.png").stat().st_size > 1000
     code, out, _ = call(*question, "--resume", "--json")
     summary = json.loads(out)
@@ -293,6 +293,11 @@ def test_command_line(call, verdicts) -> None:
 
 
 def test_verdicts_without_a_file_are_shown(call, verdicts) -> None:
+    code, out, _ = call("--radius", "0.5", "--cells", "100", "-j", "1", "--json")
+    assert code == 0
+    rows = json.loads(out)["rows"]
+    asked = [v for v in verdicts if v.radius == 0.5 and v.question == "class"]
+    assert [row["status"] for row in rows] == [verdict.status for verdict in asked]
     code, out, _ = call("--radius", "0.5", "--cells", "100", "-j", "1")
     assert code == 0
     for verdict in verdicts:

@@ -82,7 +82,7 @@ def test_clip() -> None:
         (lambda: Ball([0, 0], -1), "the radius must be a finite number >= 0, got -1"),
         (lambda: Ball([0, 0], np.nan), "the radius must be a finite number >= 0, got nan"),
         (lambda: Ball([0, 0], np.inf), "the radius must be a finite number >= 0, got inf"),
-        (lambda: Ball([0, 0], "a"), "the radius must be a finite number >= 0, got a"),  # type: ignore[arg-type]
+        (lambda: Ball([0, 0], "a"), "the radius must be a finite number >= 0, got 'a'"),  # type: ignore[arg-type]
         (lambda: Ball([np.nan, 0], 1), "NaN or infinite"),
         (lambda: Ball([], 1), "center is empty"),
         (lambda: Ball("x", 1), "not an array of numbers"),

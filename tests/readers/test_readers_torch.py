@@ -200,7 +200,7 @@ class Returning(nn.Module):
 
 
 REFUSED = {
-    "recurrent": (Returning(nn.LSTM(2, 2)), (3, 2), "returns 3 results; wrap it"),
+    "recurrent": (Returning(nn.LSTM(2, 2)), (3, 2), "recurrent layers are not supported"),
     "no input shape": (nn.Conv2d(1, 1, 3), None, "input_shape"),
     "a shape that does not fit": (nn.Linear(3, 2), (4,), "cannot trace .* \\(1, 4\\)"),
     "no shape at all": (nn.Linear(3, 2), (0,), "not positive"),
@@ -234,6 +234,28 @@ def test_refused(name: str) -> None:
     module, shape, message = REFUSED[name]
     with pytest.raises(LipoptError, match=message):
         lipopt.load(module, input_shape=shape)
+
+
+def test_a_point_tells_the_shape_of_an_input() -> None:
+    torch.manual_seed(0)
+    module = nn.Sequential(nn.Conv2d(2, 3, 3), nn.ReLU(), nn.Flatten(), nn.Linear(108, 3)).eval()
+    x = torch.rand(2, 8, 8)
+    label = module(x[None]).argmax()
+    radius = lipopt.certified_radius(module, x, label, input_shape=(2, 8, 8))
+    assert lipopt.certified_radius(module, x, label) == radius
+    assert lipopt.certified_radius(module, x[None], label) == radius
+    assert len(lipopt.certify(module, torch.stack([x, x]), 0.001)) == 2
+    assert lipopt.bound(module, domain=lipopt.Ball(x, 0.01), samples=10).upper > 0
+
+
+def test_a_guess_is_called_one() -> None:
+    """A Linear layer that reads the last of several dimensions."""
+    tokens = Returning(lambda x: x.reshape(-1, 2, 3))
+    module = nn.Sequential(nn.Linear(3, 3), tokens)
+    with pytest.raises(LipoptError, match=r"the shape \(3,\) is a guess.*pass input_shape"):
+        lipopt.load(module)
+    with pytest.raises(LipoptError, match=r"give one point, or input_shape=\(5, 3\)"):
+        lipopt.bound(nn.Linear(3, 2), domain=lipopt.Ball(np.zeros((5, 3)), 0.1))
 
 
 def test_sizes_are_whole_numbers() -> None:

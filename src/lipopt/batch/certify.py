@@ -13,7 +13,8 @@ from ..model.norms import NormName
 from ..numerics.arrays import as_array, as_index
 from ..numerics.blas import arithmetic
 from ..progress import RowsProgress, rows_progress_as_asked
-from ..readers import load
+from ..readers import load_for
+from ..readers.points import first_of
 from .engines import engine
 from .radius import PRECISION, search_radii
 from .run import Run
@@ -99,9 +100,8 @@ def certify(
         seed=seed,
         device=device,
     )
-    run = Run.about(
-        load(network, input_shape=input_shape), points, ask, labels=labels, resume=resume
-    )
+    network = load_for(network, input_shape, first_of(points))
+    run = Run.about(network, points, ask, labels=labels, resume=resume)
     with engine(jobs, cluster) as where, rows_progress_as_asked(progress) as show:
         return Verdicts(run.rows(where, path, resume, show))
 
@@ -149,7 +149,7 @@ def certified_radius(
         >>> 0.4999 < radius < 0.5
         True
     """
-    network = load(network, input_shape=input_shape)
+    network = load_for(network, input_shape, point)
     if largest is not None and not 0 < largest < np.inf:
         raise LipoptError(f"the largest radius must be a positive number, got {largest}")
     if not 0 < precision < 1:

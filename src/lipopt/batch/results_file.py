@@ -181,6 +181,9 @@ def _check_header(line: bytes, path: Path, header: Mapping[str, Any]) -> None:
     if found["format"] != header["format"]:
         raise LipoptError(f"{path} holds the rows of another command; write to another file")
     plain = json.loads(json.dumps(header))  # as it would be read: tuples become lists
+    if found["points"] != plain["points"]:
+        kept, asked = (f"{first} to {end - 1}" for first, end in (found["points"], plain["points"]))
+        raise LipoptError(f"{path} is about the points {kept}, now {asked}; write to another file")
     for name, value in plain.items():
         if found.get(name) != value:
             what = HASHED.get(name, f"{name} {found.get(name)}, now {value}")

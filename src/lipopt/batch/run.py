@@ -30,8 +30,8 @@ from ..numerics.arrays import Array, as_index
 from ..numerics.blas import quiet
 from ..problem.question import output_matrix
 from ..progress import RowsProgress, rows_progress_as_asked
-from ..readers import load
-from ..readers.points import check_labels, check_points
+from ..readers import load_for
+from ..readers.points import check_labels, check_points, first_of
 from .chunks import Chunk, in_parts, make_chunks
 from .engines import Engine, engine
 from .results_file import AnyRow, Records, read_rows
@@ -126,9 +126,8 @@ def local_bounds(
         samples=samples,
         seed=seed,
     )
-    run = Run.about(
-        load(network, input_shape=input_shape), points, ask, labels=labels, resume=resume
-    )
+    network = load_for(network, input_shape, first_of(points))
+    run = Run.about(network, points, ask, labels=labels, resume=resume)
     with engine(jobs, cluster) as where, rows_progress_as_asked(progress) as show:
         return Rows(run.rows(where, path, resume, show))
 

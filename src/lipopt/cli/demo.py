@@ -10,6 +10,11 @@ from ..model.domain import Ball, Domain
 from ..progress import Progress
 from ..show import tables
 
+LEGEND = """\
+How fast can an output of a network change? By at most its Lipschitz constant times the change of the
+inputs. Upper bounds are proved; "/ lower" is how many times a slope that was found they are, and
+"/ POP lower" how many times a limit that methods of this kind cannot go below.
+"""
 METHODS = ("product", "path-sum", "lip-sdp", "sdp", "lipopt-3")
 RADII = (0.01, 0.1)  # of the balls around a digit
 SECONDS = 5.0  # for each method
@@ -17,6 +22,7 @@ SECONDS = 5.0  # for each method
 
 def run(console: Console, progress: Progress | None) -> None:
     """Global constants of both networks, then local ones around a digit."""
+    console.print(LEGEND, highlight=False)
     images, labels = digits()
     domains: list[Domain] = [None]
     for radius in RADII:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import signal
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
@@ -159,14 +160,17 @@ def show(
 ) -> None:
     """Show what a run found; exit code 1 if some rows have no answer.
 
-    A few rows that are in no file are shown one by one."""
+    Rows that are in no file are in the JSON, and a few are shown one by one."""
     from ..show import tables
 
     summary = summarize(rows)
     if output.plot is not None:
         draw(summary, output.plot)
     if output.as_json:
-        print(summary.to_json())
+        numbers = json.loads(summary.to_json())
+        if isinstance(rows, list):  # they are in no file
+            numbers["rows"] = [asdict(row) for row in rows]
+        print(json.dumps(numbers))
     elif not output.quiet:
         console = tables.console()
         if isinstance(rows, list) and len(rows) <= MOST_ROWS:

@@ -113,7 +113,7 @@ class Ball:
         object.__setattr__(self, "center", _finite(self.center, "the ball's center"))
         radius = np.asarray(as_array(self.radius))
         if radius.shape != () or radius.dtype.kind not in "fiu" or not 0 <= radius < np.inf:
-            raise LipoptError(f"the radius must be a finite number >= 0, got {self.radius}")
+            raise LipoptError(f"the radius must be a finite number >= 0, got {self.radius!r}")
         object.__setattr__(self, "radius", float(radius))
         find_norm(self.norm)
         if self.scale is not None:
@@ -256,6 +256,13 @@ def check_domain(domain: Any) -> None:
         raise LipoptError(f"the domain is a Ball, a Box, Boxes or None, got {kind}")
 
 
+def example_in(domain: Domain) -> Any:
+    """The center of a ball, or the end of a box, as the user gave it; None over the whole space."""
+    if isinstance(domain, Ball):
+        return domain.center
+    return domain.lower if isinstance(domain, Box) else None
+
+
 def one_box_only(what: str, domain: Domain) -> None:
     """Refuse a union for what is about one box."""
     if domain is not None and len(domain.parts) > 1:
@@ -323,7 +330,10 @@ def _flat(values: Array, size: int, what: str) -> Array:
         return values.reshape(-1)
     if values.ndim == 0:
         return np.full(size, float(values))
-    raise LipoptError(f"the {what} has {values.size} entries, the network has {size} inputs")
+    message = f"the {what} has {values.size} entries, the network has {size} inputs"
+    if values.ndim > 1 and values.size % size == 0:
+        message += f"; give one point, or input_shape={values.shape} if this is one"
+    raise LipoptError(message)
 
 
 def read_array(path: str | Path) -> Array:

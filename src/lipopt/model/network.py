@@ -128,6 +128,10 @@ class Network:
     nodes: tuple[Node, ...]
     source: Source | None = None
 
+    def __repr__(self) -> str:
+        shape = " x ".join(map(str, self.input_shape))
+        return f"<Network: {shape} inputs, {self.neurons:,} neurons, {self.output_size} outputs>"
+
     def __post_init__(self) -> None:
         if not self.nodes or not isinstance(self.nodes[0], Input):
             raise LipoptError("a network starts with its input")

@@ -8,8 +8,11 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from ..errors import LipoptError, require_file
 from ..model.network import Network, Source
+from ..numerics.arrays import as_array
 from .arrays import read_arrays, read_mat, read_npz
 
 Reader = Callable[..., Network]
@@ -39,7 +42,8 @@ def load(
         activation: what stands between the layers of plain weights; "relu" if it is not given.
         biases: one bias (or None) for each matrix of a list.
         input_shape: the shape of one input of a torch module, without the batch dimension. It may
-            be left out if the module starts with a Linear layer. For a module that takes several
+            be left out if the module starts with a Linear layer, and where a point or the center of
+            a ball has it. For a module that takes several
             tensors, a list of their shapes; they are joined in this order.
         input: the name of the ONNX tensor to read the network from, or a list of them. Without it,
             all inputs that are not fixed; several are joined in this order.
@@ -86,6 +90,26 @@ def load(
     return replace(network, source=replace(network.source or Source({}), files=files))
 
 
+def load_for(
+    source: Any, input_shape: Sequence[int] | Sequence[Sequence[int]] | None, example: Any
+) -> Network:
+    """`load`; the shape of an input that the user has is taken, where a torch module does not tell."""
+    if input_shape is not None or example is None or not _is_of_torch(source):
+        return load(source, input_shape=input_shape)
+    try:
+        return load(source)
+    except LipoptError as error:
+        reason = error
+    shape = np.shape(as_array(example))
+    without_batch = [shape[1:]] if shape[:1] == (1,) else []
+    for guess in [shape, *without_batch]:
+        try:
+            return load(source, input_shape=guess)
+        except LipoptError:
+            continue
+    raise reason
+
+
 def file_hash(path: Path) -> str:
     """The SHA-256 of a file."""
     return sha256(path.read_bytes()).hexdigest()
@@ -99,13 +123,18 @@ def _reader(source: Any) -> tuple[Reader, Sequence[str]]:
         return _file_reader(source)
     if isinstance(source, list | tuple):
         return read_arrays, ("biases", "activation")
-    if any(base.__module__.startswith("torch.") for base in type(source).__mro__):
+    if _is_of_torch(source):
         from .torch import read_torch
 
         return read_torch, ("input_shape", "logits", "check")
     raise LipoptError(
         f"cannot read a network from {type(source).__name__}; pass a path, an nn.Module or a list of matrices"
     )
+
+
+def _is_of_torch(source: Any) -> bool:
+    """Whether this is a module of PyTorch, or something else of it."""
+    return any(base.__module__.startswith("torch.") for base in type(source).__mro__)
 
 
 def _file_reader(path: Path) -> tuple[Reader, Sequence[str]]:

@@ -378,7 +378,7 @@ class _Walk:
             )
         if node.op_type not in HANDLERS:
             raise LipoptError(
-                f"{label} is not supported; rewrite the model without it, or cut the graph before it"
+                f"{label} is not supported; rewrite the model without it (docs/networks.md), or cut the graph before it"
                 f" (output=NAME). Supported: {', '.join(sorted(HANDLERS))}"
             )
         try:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import io
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -42,6 +43,11 @@ def read_points(path: str | Path, divide: float = 1.0) -> Array:
 def read_labels(path: str | Path) -> Array:
     """The array of labels in a file."""
     return _read(Path(path), LABEL_NAMES)
+
+
+def first_of(points: Any) -> Any:
+    """The first of some points; None if there is none."""
+    return points[0] if len(points) else None
 
 
 def check_points(network: Network, points: Array, only: slice = slice(None)) -> Array:

@@ -72,11 +72,18 @@ def read_module(
     if isinstance(module, torch.jit.ScriptModule):
         raise LipoptError("a scripted module cannot be read; pass the module it was made from")
     _refuse_meta_tensors(module)
+    _refuse_recurrent_layers(module)
     shapes = [_first_linear(module)] if input_shape is None else _checked_shapes(input_shape)
     kind, device = _input_kind(module)
     examples = [torch.zeros((1, *shape), dtype=kind, device=device) for shape in shapes]
     with _in_evaluation(module), torch.no_grad():
-        program = _exported(module, examples)
+        try:
+            program = _exported(module, examples)
+        except LipoptError as error:
+            if input_shape is not None:
+                raise
+            guess = f"the shape {shapes[0]} is a guess, by the first Linear layer"
+            raise LipoptError(f"{error}; {guess}: pass input_shape=(...)") from error
         walk = Walk(program)
         output = walk.run(shapes, logits)
         if check:
@@ -134,6 +141,16 @@ def _unwrapped(module: Any) -> Any:
 def _tensors(module: nn.Module) -> Iterator[Any]:
     yield from module.parameters()
     yield from module.buffers()
+
+
+def _refuse_recurrent_layers(module: nn.Module) -> None:
+    """Before the shape of an input is guessed, which would be wrong for them."""
+    for name, layer in module.named_modules():
+        if isinstance(layer, nn.RNNBase | nn.RNNCellBase):
+            kind = type(layer).__name__
+            raise LipoptError(
+                f"layer '{name or kind}' ({kind}): recurrent layers are not supported"
+            )
 
 
 def _refuse_meta_tensors(module: nn.Module) -> None:
@@ -383,7 +400,7 @@ class Walk:
             return _computed(node, args, kwargs)
         if target not in HANDLERS:
             raise LipoptError(
-                f"{label(node)} is not supported; rewrite the model with supported layers"
+                f"{label(node)} is not supported; rewrite the model with supported layers (docs/networks.md)"
             )
         try:
             result = HANDLERS[target](self.builder, node.name, *_plain(args), **_plain(kwargs))

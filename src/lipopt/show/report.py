@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from hashlib import sha256
+from html import escape
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Literal
@@ -24,7 +25,7 @@ from ..api import bound, compare
 from ..batch.certify import certified_radius
 from ..errors import LipoptError
 from ..methods.baselines import path_sum_rows
-from ..model.domain import Ball, Domain, check_domain, one_box_only
+from ..model.domain import Ball, Domain, check_domain, example_in, one_box_only
 from ..model.network import Network
 from ..model.norms import NormName
 from ..names import printable
@@ -33,13 +34,14 @@ from ..numerics.rounding import written_down, written_up
 from ..problem.proofs import Multipliers
 from ..problem.question import Posed, Question, pose
 from ..progress import Progress, progress_as_asked
-from ..readers import load
+from ..readers import load_for
 from ..result import Comparison, Result
 from . import charts, tables, words
 from .certificate_files import Verdict, check_command, checking, write_certificate
 from .charts import Curve, Mark
 from .words import Units
 
+FRAME_HEIGHT = 600  # of a page in a notebook, in pixels
 METHODS = ("auto", "path-sum", "product")  # that stand in the table
 RADII = 5  # in the chart of local bounds, from a hundredth of the radius that is asked for
 FEW = 200  # samples in each of those balls
@@ -68,6 +70,14 @@ class Report:
 
     html: str
     result: Result
+
+    def __repr__(self) -> str:
+        return f"<Report about {self.result!r}>"
+
+    def _repr_html_(self) -> str:
+        """The page, in a frame of its own."""
+        page = escape(self.html, quote=True)
+        return f'<iframe srcdoc="{page}" width="100%" height="{FRAME_HEIGHT}"></iframe>'
 
     def save(self, path: str | Path) -> None:
         """Write the page.
@@ -146,7 +156,7 @@ def report(
         True
     """
     with progress_as_asked(progress) as show:
-        network = load(network, input_shape=input_shape)
+        network = load_for(network, input_shape, example_in(domain))
         check_domain(domain)
         one_box_only("a report", domain)
         label = as_index(label)
@@ -212,10 +222,11 @@ def _answer(
     if label is not None and isinstance(asked.domain, Ball):
         ball = asked.domain
         center = ball.middle(network.input_size)
+        own = int(network(center).argmax())
         radius = certified_radius(
             network, center, label, norm=ball.norm, clip=ball.clip, scale=ball.scale
         )
-        about_class = words.class_sentence(label, radius, ball, units)
+        about_class = words.class_sentence(label, own, radius, ball, units)
     source = network.source
     return {
         "title": f"Lipschitz constant of {words.asked_for(best.output)}",

@@ -185,15 +185,16 @@ def show_verdicts(console: Any, summary: VerdictSummary) -> None:
 
 
 def _verdicts_table(summary: VerdictSummary) -> Table:
-    """A row per radius: points by what was found, and certified ones by the proof."""
+    """A row per radius: points whose own class is wrong, certified ones, also by the proof, and others."""
     table = Table(box=box.SIMPLE_HEAD)
-    columns = ["radius", "points", "right", "certified", "broken", "open"]
     proofs = ["linear", "slopes", "branching"]
-    for column in [*columns, *(f"by {proof}" for proof in proofs)]:
+    for column in ["radius", "points", "wrong", "certified", *proofs, "broken", "open"]:
         table.add_column(column, justify="right")
     for entry in summary.radii:
-        counts = [entry.points, entry.right, entry.certified, entry.broken, entry.open]
+        wrong = entry.points - entry.failed - entry.right
+        counts = [entry.points, wrong, entry.certified]
         counts += [entry.proofs[proof] for proof in proofs]
+        counts += [entry.broken - wrong, entry.open]
         table.add_row(f"{entry.radius:g}", *(str(count) for count in counts))
     return table
 

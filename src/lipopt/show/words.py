@@ -107,8 +107,10 @@ def _other_norm(asked: Question) -> Norm | None:
     return asked.output_norm
 
 
-def class_sentence(label: int, radius: float, ball: Ball, units: Units) -> str:
-    """Up to which change from the center of a ball a class is proved."""
+def class_sentence(label: int, own: int, radius: float, ball: Ball, units: Units) -> str:
+    """Up to which change from the center of a ball a class is proved; there it may be another."""
+    if own != label:
+        return f"At the center the network's class is {own}, not {label}."
     if radius == 0:
         return f"It could not be proved that the network's class stays {label} around the center."
     change = CHANGES[Norm(ball.norm)].format(units.of_change(written_down(radius)))

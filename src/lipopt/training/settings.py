@@ -52,7 +52,7 @@ class Settings:
         if type(self.rank) is not int or self.rank < 1:
             raise LipoptError(f"the rank must be a positive whole number, got {self.rank}")
         if self.radius is not None and not 0 <= self.radius < np.inf:
-            raise LipoptError(f"the radius must be a finite number >= 0, got {self.radius}")
+            raise LipoptError(f"the radius must be a finite number >= 0, got {self.radius!r}")
         if self.clip is not None:
             if self.radius is None:
                 raise LipoptError("a clip range goes with a radius")

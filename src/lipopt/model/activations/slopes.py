@@ -161,7 +161,7 @@ def require_slopes(name: str, kind: str, lo: Array, hi: Array, parameters: Param
     if np.isinf(lo[first]) and np.isinf(hi[first]):
         raise LipoptError(
             f"{label} has slopes without a bound over the whole space; ask in a ball or a box"
-            " (--center and --radius, or --box)"
+            " (domain=lipopt.Ball(x, radius), or --center and --radius)"
         )
     interval = f"[{lo[first]:.6g}, {hi[first]:.6g}]"
     if not _is_defined(spec, lo, hi)[first]:
