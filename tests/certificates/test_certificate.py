@@ -41,7 +41,7 @@ from lipopt.readers.builder import Builder
 METHODS = ("path-sum", "product", "sdp", "lipopt")
 
 
-def export(network, method, *, norm="linf", output=0, margin=None, domain=None, directory):
+def export(network, method, *, norm="linf", output=None, margin=None, domain=None, directory):
     """The certificate of a bound, and the claim that the checker verified."""
     asked = Asked.about(network, norm=norm, output=output, margin=margin, domain=domain)
     posed = pose(network, asked)

@@ -159,7 +159,7 @@ def affine_form(node: Node, forms: Sequence[Form], inputs: int) -> Form:
         return Form(np.eye(inputs), np.zeros(inputs))
     matrix = np.zeros((node.size, inputs))
     bias = node.bias.astype(np.float64)
-    for source, weights in zip(node.sources, node.matrices, strict=True):
+    for source, weights in node.terms:
         dense = weights.toarray() if sp.issparse(weights) else np.asarray(weights)
         matrix = matrix + dense @ forms[source].matrix
         bias = bias + dense @ forms[source].bias

@@ -61,7 +61,7 @@ class Reading:
                 values.append(t)
             elif isinstance(node, Affine):
                 total = np.zeros((node.size, 3))
-                for source, matrix in zip(node.sources, node.matrices, strict=True):
+                for source, matrix in node.terms:
                     total += (abs(matrix) if absolute else matrix) @ values[source]
                 values.append(total)
             else:

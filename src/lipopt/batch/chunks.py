@@ -11,7 +11,6 @@ from typing import TypeAlias
 
 import numpy as np
 
-from ..model import activations
 from ..model.network import Activation, Affine, Network
 from ..numerics.arrays import Array
 from ..numerics.blas import quiet
@@ -79,9 +78,9 @@ def unknown_slopes(network: Network, points: Array, radius: float) -> Array:
         else:
             assert isinstance(node, Activation)
             ends = (lower[node.source].T, upper[node.source].T)
-            least, most = activations.slope_range(node.kind, *ends, node.parameters)
+            least, most = node.function.slope_range(*ends)
             count += (least < most).sum(axis=1)
-            values = activations.value_range(node.kind, *ends, node.parameters)
+            values = node.function.value_range(*ends)
             low = values[0].T
             high = values[1].T
         lower.append(low)
@@ -94,7 +93,7 @@ def _affine_range(node: Affine, lower: list[Array], upper: list[Array]) -> tuple
     points = lower[0].shape[1]
     center = np.zeros((node.size, points))
     spread = np.zeros((node.size, points))
-    for source, matrix in zip(node.sources, node.matrices, strict=True):
+    for source, matrix in node.terms:
         center = center + matrix @ (lower[source] + upper[source]) / 2
         spread = spread + abs(matrix) @ (upper[source] - lower[source]) / 2
     center = center + node.bias[:, None]

@@ -25,7 +25,7 @@ MAX_NEURONS = 400  # with more neurons, arrays of many boxes take too long
 
 def can_bend(network: Network) -> bool:
     """Whether second derivatives are known for all neurons."""
-    kinds = {node.kind for node in network.nodes if isinstance(node, Activation)}
+    kinds = {node.kind for node in network.activations.values()}
     return 0 < network.neurons <= MAX_NEURONS and kinds <= set(activations.BENDING)
 
 
@@ -49,9 +49,8 @@ class Boxes:
         network = reduced.network
         scale = np.ones(network.input_size) if reduced.scale is None else reduced.scale
         known = {}
-        for i, node in enumerate(network.nodes):
-            if isinstance(node, Activation):
-                known[i] = (np.full(node.size, -np.inf), np.full(node.size, np.inf))
+        for i, node in network.activations.items():
+            known[i] = (np.full(node.size, -np.inf), np.full(node.size, np.inf))
         for group in reduced.groups:
             for own, all_ends in zip(known[int(reduced.nodes[group.start])], ends, strict=True):
                 own[reduced.places[group]] = all_ends[group]
@@ -96,7 +95,7 @@ class Boxes:
                 middles.append(_affine_interval(node, middles))
                 derivatives.append(_sum(node, derivatives))
                 continue
-            node = self._activation(i)
+            node = self.network.activations[i]
             at_middle = middles[node.source]
             change = most_change(derivatives[node.source].widened(self.error), self.radii)
             low = np.nextafter(at_middle[0] - change, -np.inf)
@@ -106,9 +105,9 @@ class Boxes:
             high = np.maximum(low, high)  # ends that are proved may cross by a rounding
             self.slopes[i] = _slope_range(node, low, high)
             self.slopes_at_middle[i] = _slope_range(node, *at_middle)
-            self.bends[i] = activations.bend_range(node.kind, low, high, node.parameters)
-            values.append(activations.rising_range(node.kind, low, high, node.parameters))
-            middles.append(activations.rising_range(node.kind, *at_middle, node.parameters))
+            self.bends[i] = node.function.bend_range(low, high)
+            values.append(node.function.rising_range(low, high))
+            middles.append(node.function.rising_range(*at_middle))
             derivatives.append(_times(derivatives[node.source], self.slopes[i]))
 
     def each_input(self) -> Array:
@@ -124,7 +123,7 @@ class Boxes:
             if isinstance(node, Affine):
                 own.append(_sum(node, own))
             else:
-                found[i] = own[self._activation(i).source]
+                found[i] = own[self.network.activations[i].source]
                 own.append(_times(found[i], self.slopes[i]))
         return found
 
@@ -140,17 +139,12 @@ class Boxes:
             if i not in found:
                 continue
             if isinstance(node, Affine):
-                for source, matrix in zip(node.sources, node.matrices, strict=True):
+                for source, matrix in node.terms:
                     _add(found, source, found[i].times(_floats(transposed(matrix))))
             else:
-                _add(found, self._activation(i).source, _times(found[i], slopes[i]))
+                _add(found, self.network.activations[i].source, _times(found[i], slopes[i]))
         found[0] = found[0].scaled(self.scale[:, None], self.scale[:, None])
         return found
-
-    def _activation(self, i: int) -> Activation:
-        node = self.network.nodes[i]
-        assert isinstance(node, Activation)
-        return node
 
 
 def most_change(derivatives: Spread, radii: Array) -> Array:
@@ -161,7 +155,7 @@ def most_change(derivatives: Spread, radii: Array) -> Array:
 
 
 def _slope_range(node: Activation, low: Array, high: Array) -> Interval:
-    return activations.slope_range(node.kind, low, high, node.parameters)
+    return node.function.slope_range(low, high)
 
 
 def _times(derivatives: Spread, factors: Interval) -> Spread:
@@ -172,7 +166,7 @@ def _times(derivatives: Spread, factors: Interval) -> Spread:
 def _sum(node: Affine, derivatives: list[Spread]) -> Spread:
     """The derivatives of an affine node."""
     total: Spread | None = None
-    for source, matrix in zip(node.sources, node.matrices, strict=True):
+    for source, matrix in node.terms:
         own = derivatives[source].times(_floats(matrix))
         total = own if total is None else total + own
     assert total is not None
@@ -187,7 +181,7 @@ def _affine_interval(node: Affine, values: list[Interval]) -> Interval:
     """Intervals of an affine node, (boxes, size), from those of its sources."""
     total = Spread.exactly(node.bias.astype(np.float64)[:, None])
     roundings = 8
-    for source, matrix in zip(node.sources, node.matrices, strict=True):
+    for source, matrix in node.terms:
         low, high = values[source]
         middle = (low / 2 + high / 2).T
         half = np.nextafter(np.maximum(high.T - middle, middle - low.T), np.inf)

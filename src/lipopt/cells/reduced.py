@@ -20,8 +20,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from ..errors import LipoptError
-from ..model import activations
-from ..model.activations import LinePair, Parameters
+from ..model.activations import Function, LinePair
 from ..model.network import Activation, Affine, Network
 from ..model.norms import Norm
 from ..numerics.arrays import Array, as_csr
@@ -81,9 +80,7 @@ class Reduced:
 
     def source(self, group: slice) -> int:
         """The node that a group's activation reads."""
-        node = self.network.nodes[self.nodes[group.start]]
-        assert isinstance(node, Activation)
-        return node.source
+        return self.network.activations[self.nodes[group.start]].source
 
     def inputs_of_neurons(self, points: Array) -> Array:
         """The input of every neuron at points of the domain, (neurons, points)."""
@@ -95,24 +92,20 @@ class Reduced:
 
     def slope_range(self, group: slice, low: Array, high: Array) -> tuple[Array, Array]:
         """The slopes of neurons of a group whose inputs lie between low and high."""
-        kind, parameters = self._activation(group)
-        return activations.slope_range(kind, low, high, parameters, is_open=True)
+        return self.function(group).slope_range(low, high, is_open=True)
 
     def line_pairs(self, group: slice, low: Array, high: Array) -> tuple[LinePair, LinePair]:
         """Two lines below and two above every neuron of a group, on these intervals."""
-        kind, parameters = self._activation(group)
-        return activations.line_pairs(kind, low, high, parameters)
+        return self.function(group).line_pairs(low, high)
 
     def offset_and_error(
         self, group: slice, slopes: Array, low: Array, high: Array
     ) -> tuple[Array, Array]:
         """What the neurons of a group differ by from slope times input, and how exactly."""
-        kind, parameters = self._activation(group)
-        return activations.offset_and_error(kind, slopes, low, high, parameters)
+        return self.function(group).offset_and_error(slopes, low, high)
 
     def is_piecewise_linear(self, group: slice) -> bool:
-        kind, _ = self._activation(group)
-        return activations.KINDS[kind].piecewise_linear
+        return self.function(group).is_piecewise_linear
 
     @property
     def has_smooth_neurons(self) -> bool:
@@ -124,12 +117,8 @@ class Reduced:
 
         A range that ends there is not the same for the checker, which knows them exactly. That is
         no matter where wider ranges are as good, nor for piecewise linear activations."""
-        for group in self.groups:
-            kind, parameters = self._activation(group)
-            spec = activations.KINDS[kind]
-            if spec.computed and not spec.piecewise_linear and activations.kinks(kind, parameters):
-                return True
-        return False
+        functions = [self.function(group) for group in self.groups]
+        return any(function.spec.computed and function.has_smooth_kinks for function in functions)
 
     def slope_width(self, group: slice, low: Array, high: Array) -> Array:
         """The widths of these ranges."""
@@ -138,9 +127,8 @@ class Reduced:
 
     def break_points(self, group: slice) -> Array:
         """Where the slope jumps or turns, (break points, neurons)."""
-        kind, parameters = self._activation(group)
         size = group.stop - group.start
-        points = activations.KINDS[kind].breaks(**parameters)
+        points = self.function(group).breaks
         found = [np.broadcast_to(point, size) for point in points]
         return np.array(found).reshape(len(found), size)
 
@@ -157,30 +145,21 @@ class Reduced:
         ends[0] = -np.inf
         for group, points in zip(self.groups, breaks, strict=True):
             count = len(points)
-            kind, parameters = self._activation(group)
+            function = self.function(group)
             inside = np.zeros((count + 1, points.shape[1]))
             if count:
                 middle = (points[:-1] + points[1:]) / 2
                 inside = np.concatenate([points[:1] - 1.0, middle, points[-1:] + 1.0])
             ends[1 : count + 1, group] = points
-            own = activations.slope(kind, inside, parameters)
+            own = function.slope(inside)
             slopes[: count + 1, group] = own
-            offsets[: count + 1, group] = activations.value(kind, inside, parameters) - own * inside
+            offsets[: count + 1, group] = function.value(inside) - own * inside
         return ends, slopes, offsets
 
-    def _activation(self, group: slice) -> tuple[str, Parameters]:
-        """The kind of a group's activation, and its parameters for these neurons."""
-        node = self.network.nodes[self.nodes[group.start]]
-        assert isinstance(node, Activation)
-        return node.kind, _only(node.parameters, self.places[group])
-
-
-def _only(parameters: Parameters, places: Array) -> Parameters:
-    """The parameters of some neurons of a node."""
-    chosen: dict[str, Array | float] = {}
-    for name, value in parameters.items():
-        chosen[name] = np.asarray(value)[places] if np.ndim(value) else value
-    return chosen
+    def function(self, group: slice) -> Function:
+        """The activation of the neurons of a group."""
+        node = self.network.activations[self.nodes[group.start]]
+        return node.function.only(self.places[group])
 
 
 @dataclass(frozen=True, eq=False)
@@ -253,9 +232,7 @@ def _open_neurons(network: Network, ranges: Mapping[int, Interval]) -> dict[int,
     """For every activation node, which of its neurons are not linear."""
     found = {}
     for i, (low, high) in ranges.items():
-        node = network.nodes[i]
-        assert isinstance(node, Activation)
-        is_linear = (low == high) & activations.KINDS[node.kind].piecewise_linear
+        is_linear = (low == high) & network.activations[i].function.is_piecewise_linear
         found[i] = ~is_linear
     return found
 
@@ -273,7 +250,7 @@ def _read_entries(
             read[node.source] |= read[i] & ((low != 0) | (high != 0))
             continue
         assert isinstance(node, Affine)
-        for source, matrix in zip(node.sources, node.matrices, strict=True):
+        for source, matrix in node.terms:
             chosen = as_csr(matrix[np.flatnonzero(read[i]), :])
             read[source][chosen.indices[chosen.data != 0]] = True
     return read
@@ -308,9 +285,7 @@ def _assemble(
     for i, (places, columns) in variables.items():
         if len(places) == 0:
             continue
-        node = network.nodes[i]
-        assert isinstance(node, Activation)
-        chosen.append(forms[node.source][places])
+        chosen.append(forms[network.activations[i].source][places])
         nodes.append(np.full(len(places), i))
         first = int(columns[0]) - network.input_size
         groups.append(slice(first, first + len(places)))
@@ -362,7 +337,7 @@ def _affine_forms(node: Affine, forms: Sequence[Forms], sizes: Array) -> Forms:
     errors = np.zeros((node.size, 2))
     magnitude = np.abs(rows) @ sizes
     roundings = len(sizes) + 2
-    for source, matrix in zip(node.sources, node.matrices, strict=True):
+    for source, matrix in node.terms:
         weights = matrix.astype(np.float64)
         rows += weights @ forms[source].rows
         errors += abs(weights) @ forms[source].errors
@@ -379,7 +354,7 @@ def _linear_forms(
     error = np.zeros(node.size)
     if intervals is not None:
         ends = intervals[node.source]
-        offset, error = activations.offset_and_error(node.kind, slopes, *ends, node.parameters)
+        offset, error = node.function.offset_and_error(slopes, *ends)
     return scaled_forms(before, slopes, offset, error)
 
 

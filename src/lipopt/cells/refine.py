@@ -10,8 +10,7 @@ from __future__ import annotations
 import numpy as np
 
 from ..errors import LipoptError
-from ..model import activations
-from ..model.network import Activation, Network
+from ..model.network import Network
 from ..problem.derivative import DerivativeProblem
 from ..problem.intervals import Interval
 from ..problem.proofs import Branching, Tree
@@ -64,7 +63,7 @@ def affordable(problem: DerivativeProblem) -> Effort:
 
 def _shares_sources(network: Network) -> bool:
     """Whether two activations read the same node: proofs are about the input of one of them."""
-    sources = [node.source for node in network.nodes if isinstance(node, Activation)]
+    sources = [node.source for node in network.activations.values()]
     return len(set(sources)) < len(sources)
 
 
@@ -72,12 +71,7 @@ def _has_smooth_kinks(network: Network) -> bool:
     """Whether an activation has kinks but is not piecewise linear.
 
     Slopes at the ends of its intervals count differently in cells and over the whole domain."""
-    for node in network.nodes:
-        if not isinstance(node, Activation) or activations.KINDS[node.kind].piecewise_linear:
-            continue
-        if activations.kinks(node.kind, node.parameters):
-            return True
-    return False
+    return any(node.function.has_smooth_kinks for node in network.activations.values())
 
 
 def _with(intervals: list[Interval], reduced: Reduced, cell: Cell) -> list[Interval]:

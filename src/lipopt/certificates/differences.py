@@ -42,7 +42,7 @@ def find_doubts(
         if isinstance(node, Activation):
             error = errors[node.source]
             steepest, doubts[i] = _slope_doubt(node, intervals[node.source], error)
-            rounding = activations.VALUE_PAD * activations.rounding_size(node.kind, node.parameters)
+            rounding = activations.VALUE_PAD * node.function.rounding_size
             terms_of_lines = (1 + steepest) * (1 + sizes[i] + sizes[node.source])
             errors.append(steepest * error + rounding * terms_of_lines)
             if i in products_to:
@@ -104,7 +104,7 @@ def _affine_error(
 ) -> Array:
     """How far the ends of an affine node's interval may be apart, by the errors of its sources."""
     error = gamma(8) * size
-    for source, matrix in zip(node.sources, node.matrices, strict=True):
+    for source, matrix in node.terms:
         own = errors[source] + gamma(terms(matrix) + 8) * sizes[source]
         error = error + abs(matrix) @ own
     return error
@@ -125,7 +125,7 @@ def enclosure_doubts(network: Network, problem: DerivativeProblem) -> Doubts:
         node = network.nodes[layer.node]
         assert isinstance(node, Activation)
         own = np.zeros(node.size)
-        if not activations.KINDS[node.kind].piecewise_linear:
+        if not node.function.is_piecewise_linear:
             change = 1000 * activations.PAD * layer.steepest + ENCLOSED
             own[layer.neurons] = np.fmin(change / np.maximum(layer.half, ENCLOSED), 1.0)
         doubts[layer.node] = own
@@ -135,8 +135,8 @@ def enclosure_doubts(network: Network, problem: DerivativeProblem) -> Doubts:
 def _slope_doubt(node: Activation, interval: Interval, error: Array) -> tuple[Array, Array]:
     """The steepest slope of each neuron, and by how much its range may be another."""
     low, high = interval
-    lower, upper = activations.slope_range(node.kind, low, high, node.parameters)
-    widened = activations.slope_range(node.kind, low - error, high + error, node.parameters)
+    lower, upper = node.function.slope_range(low, high)
+    widened = node.function.slope_range(low - error, high + error)
     steepest = np.maximum(np.abs(widened[0]), np.abs(widened[1]))
     moved = np.maximum(lower - widened[0], widened[1] - upper)
     change = moved + 100 * activations.PAD * steepest + ENCLOSED

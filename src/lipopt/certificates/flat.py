@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 import scipy.sparse as sp
 
-from ..model.network import Activation, Network
+from ..model.network import Network
 from ..numerics.arrays import Array, Matrix, as_csr
 from ..problem.derivative import Blocks, DerivativeProblem, Layer
 from ..problem.presolve import path_sums
@@ -157,7 +157,7 @@ def variable_lines(network: Network, flat: Flat) -> list[str]:
     """The neurons of every activation node that are variables, and that there is one term."""
     groups = {group.layer.node: group for group in flat.groups}
     lines = []
-    for i in activation_nodes(network):
+    for i in network.activations:
         places: list[int] = []
         form = "plain"
         if i in groups:
@@ -166,8 +166,3 @@ def variable_lines(network: Network, flat: Flat) -> list[str]:
         lines.append(f"neurons {join([len(places), *places])}")
         lines.append(f"form {form}")
     return [*lines, "splits 0"]
-
-
-def activation_nodes(network: Network) -> list[int]:
-    """The numbers of the network's activation nodes."""
-    return [i for i, node in enumerate(network.nodes) if isinstance(node, Activation)]

@@ -16,7 +16,6 @@ from ..problem.intervals import enclose
 from ..problem.proofs import Cuts, FindCuts, MarginLeaf, MarginSplit, MarginTree
 from .certificate import Certificate
 from .dyadic import Rounded, exact, join, row_lines
-from .flat import activation_nodes
 from .tree import cut_lines, split_lines
 from .write import comments, domain_lines
 
@@ -81,7 +80,7 @@ class _Writer:
         nodes = [np.empty(0, dtype=int)]
         places = [np.empty(0, dtype=int)]
         fixed = []
-        for i in activation_nodes(network):
+        for i in network.activations:
             size = network.nodes[i].size
             nodes.append(np.full(size, i))
             places.append(np.arange(size))

@@ -13,7 +13,6 @@ from ..model.network import Network
 from ..numerics.arrays import Array
 from ..problem.proofs import Branching, Cuts, NeuronSplit, Relaxed, Split, Tree
 from .dyadic import Rounded, exact, join
-from .flat import activation_nodes
 
 
 @dataclass(frozen=True, eq=False)
@@ -93,7 +92,7 @@ class _Writer:
     def linear_everywhere(self) -> list[str]:
         """For every activation node, the neurons that are no variables."""
         lines = []
-        for i in activation_nodes(self.network):
+        for i in self.network.activations:
             everyone = np.arange(self.network.nodes[i].size)
             rest = np.setdiff1d(everyone, self.places[self.nodes == i])
             lines.append(_indices("fixed", rest))
@@ -131,7 +130,7 @@ class _Writer:
     def _by_node(self, keyword: str, neurons: Array) -> list[str]:
         """For every activation node, those of its neurons."""
         lines = []
-        for i in activation_nodes(self.network):
+        for i in self.network.activations:
             own = neurons[self.nodes[neurons] == i]
             lines.append(_indices(keyword, self.places[own]))
         return lines

@@ -16,10 +16,9 @@ import numpy as np
 
 from ..errors import LipoptError
 from ..methods.baselines import path_sum_bound, path_sum_columns
-from ..model import activations
 from ..model.domain import Domain
 from ..model.merging import Merged
-from ..model.network import Activation, Network, Source
+from ..model.network import Network, Source
 from ..model.norms import Norm
 from ..model.products import Product
 from ..model.round_ball import RoundBall
@@ -42,7 +41,7 @@ from ..problem.task import Task, UpperBound
 from .certificate import Certificate
 from .differences import Doubts, doubted_paths, enclosure_doubts, find_doubts, slack_of
 from .dyadic import Rounded, exact, join, round_up, row_lines
-from .flat import activation_nodes, flatten, variable_lines
+from .flat import flatten, variable_lines
 from .krivine_terms import krivine_lines
 from .layer_norms import layer_norm_lines
 from .multipliers import multipliers_part
@@ -323,19 +322,13 @@ def domain_lines(network: Network, domain: Domain, intervals: list[Interval] | N
     ball = domain.ball(network.input_size)
     lines = ["domain box"] if ball is None else _ball_lines(ball)
     lines += [f"lower {exact(lower)}", f"upper {exact(upper)}"]
-    nodes = activation_nodes(network)
-    read = [i for i, readers in enumerate(network.consumers) if set(readers) & set(nodes)]
-    if not any(
-        reads_more_than_the_input(network, i) for i in read
-    ):  # then interval propagation is all there is
+    read = {node.source for node in network.activations.values()}
+    intervals_are_enough = not any(reads_more_than_the_input(network, i) for i in read)
+    if intervals_are_enough:
         return [*lines, "relaxations none"]
     lines.append("relaxations all")
-    for i in nodes:
-        node = network.nodes[i]
-        assert isinstance(node, Activation)
-        below, _, above, _ = activations.linear_bounds(
-            node.kind, *intervals[node.source], node.parameters
-        )
+    for node in network.activations.values():
+        below, _, above, _ = node.function.linear_bounds(*intervals[node.source])
         lines += [
             f"below {Rounded.of(below, RELAXATION_BITS)}",
             f"above {Rounded.of(above, RELAXATION_BITS)}",

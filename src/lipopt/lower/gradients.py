@@ -16,7 +16,6 @@ from dataclasses import dataclass, replace
 import numpy as np
 import scipy.sparse as sp
 
-from ..model import activations
 from ..model.domain import Domain
 from ..model.network import Activation, Affine, Network
 from ..model.norms import Norm
@@ -38,6 +37,8 @@ FEWEST_ROUNDS = 4
 ROUNDS_WORK = 100_000_000  # multiplications of all steps, unless these are the fewest
 IDLE_ROUNDS = 5  # after so many in which no point gains more than LEAST_GAIN of its value, it ends
 LEAST_GAIN = 1e-4
+FIRST_STEP = 0.5  # of a climb, relative to the width of the domain; later ones
+SHRINK = 0.8  # are so much shorter than the one before
 PROPOSALS = 12  # points tried around each point in one step:
 UPHILL = np.array([1.0, 0.5, 0.25, 0.125])  # these steps uphill,
 ALONG = np.array([1.0, -1.0, 0.1, -0.1])  # these along the direction that is stretched most,
@@ -295,7 +296,7 @@ def _climb(
     for k in range(rounds):
         if budget.seconds_left <= 0 or points.shape[1] == 0 or idle == IDLE_ROUNDS:
             break
-        step = 0.5 * 0.8**k * width[:, None]
+        step = FIRST_STEP * SHRINK**k * width[:, None]
         uphill, t = goal.uphill(points, step, rng)
         t = t / np.maximum(np.abs(t).max(axis=0), SMALLEST)
         steps = np.concatenate(
@@ -307,9 +308,10 @@ def _climb(
             axis=2,
         )
         tries = points[:, :, None] + step[:, :, None] * steps
-        from_middle = (rng.random(points.shape[1]) ** 2) * 0.5 * width[:, None] * t
-        tries[:, :, len(UPHILL)] = middle[:, None] + from_middle
-        tries[:, :, len(UPHILL) + 1] = middle[:, None] - from_middle
+        from_middle = (rng.random(points.shape[1]) ** 2) * FIRST_STEP * width[:, None] * t
+        first = len(UPHILL)  # of the steps along t: the first two start from the middle
+        tries[:, :, first] = middle[:, None] + from_middle
+        tries[:, :, first + 1] = middle[:, None] - from_middle
         if domain is not None:
             tries = domain.moved_into(tries.reshape(len(width), -1)).reshape(tries.shape)
         scores = goal.at(tries.reshape(len(width), -1)).reshape(tries.shape[1:])
@@ -336,9 +338,8 @@ def slopes_at(network: Network, x: Array, values: list[Array] | None = None) -> 
     """The slopes of every activation node, a column for each column of x."""
     values = network.node_values(x) if values is None else values
     slopes = {}
-    for i, node in enumerate(network.nodes):
-        if isinstance(node, Activation):
-            slopes[i] = activations.slope(node.kind, values[node.source].T, node.parameters).T
+    for i, node in network.activations.items():
+        slopes[i] = node.function.slope(values[node.source].T).T
     return slopes
 
 
@@ -390,7 +391,7 @@ def _gradient_spread(
         node = network.nodes[i]
         g, spread = state.pop(i)
         if isinstance(node, Affine):
-            for source, matrix in zip(node.sources, node.matrices, strict=True):
+            for source, matrix in node.terms:
                 add(source, matrix.T @ g, abs(matrix).T @ spread)
         else:
             assert isinstance(node, Activation)
@@ -405,28 +406,24 @@ def slopes_at_kinks(
     """The middle of every slope's range, and half its width, where inputs are known up to NEAR."""
     middle = {}
     half = {}
-    for i, node in enumerate(network.nodes):
-        if isinstance(node, Activation):
-            y = values[node.source]
-            near = _near(y)
-            low, high = activations.slope_range(
-                node.kind, (y - near).T, (y + near).T, node.parameters
-            )
-            middle[i] = (low + high).T / 2
-            half[i] = (high - low).T / 2
+    for i, node in network.activations.items():
+        y = values[node.source]
+        near = _near(y)
+        low, high = node.function.slope_range((y - near).T, (y + near).T)
+        middle[i] = (low + high).T / 2
+        half[i] = (high - low).T / 2
     return middle, half
 
 
 def _columns_at_kinks(network: Network, values: list[Array]) -> Array:
     """The columns where a neuron is at a kink of its activation."""
     found = np.zeros(values[0].shape[1], bool)
-    for node in network.nodes:
-        if isinstance(node, Activation):
-            y = values[node.source]
-            near = _near(y)
-            for point in activations.kinks(node.kind, node.parameters):
-                kink = np.broadcast_to(point, node.size)[:, None]
-                found |= (np.abs(y - kink) <= near).any(axis=0)
+    for node in network.activations.values():
+        y = values[node.source]
+        near = _near(y)
+        for point in node.function.kinks:
+            kink = np.broadcast_to(point, node.size)[:, None]
+            found |= (np.abs(y - kink) <= near).any(axis=0)
     return np.flatnonzero(found)
 
 

@@ -16,7 +16,6 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from ..model import activations
 from ..model.network import Activation, Affine, Input, Network
 from ..numerics.arrays import Array
 
@@ -37,13 +36,13 @@ def uphill(
     after = gradients(network, start, slopes)
     along = _derivatives(network, slopes, t)
     bends: dict[int, Array] = {}
-    for i, node in enumerate(network.nodes):
-        if not isinstance(node, Activation) or i not in after:
+    for i, node in network.activations.items():
+        if i not in after:
             continue
         y = values[node.source]
         tau = np.abs(shaken[node.source] - y).mean(axis=0) + SMALLEST
-        ahead = activations.slope(node.kind, (y + tau).T, node.parameters).T
-        behind = activations.slope(node.kind, (y - tau).T, node.parameters).T
+        ahead = node.function.slope((y + tau).T).T
+        behind = node.function.slope((y - tau).T).T
         bend = after[i] * along[node.source] * (ahead - behind) / (2 * tau)
         bends[node.source] = bends.get(node.source, 0.0) + bend
     found = gradients(network, 0.0 * start, slopes, bends)
@@ -70,7 +69,7 @@ def gradients(
         if i not in found:
             continue
         if isinstance(node, Affine):
-            for source, matrix in zip(node.sources, node.matrices, strict=True):
+            for source, matrix in node.terms:
                 add(source, matrix.T @ found[i])
         else:
             assert isinstance(node, Activation)
@@ -86,7 +85,7 @@ def _derivatives(network: Network, slopes: Mapping[int, Array], t: Array) -> lis
             found.append(t)
         elif isinstance(node, Affine):
             total = np.zeros((node.size, t.shape[1]))
-            for source, matrix in zip(node.sources, node.matrices, strict=True):
+            for source, matrix in node.terms:
                 total = total + matrix @ found[source]
             found.append(total)
         else:

@@ -25,7 +25,6 @@ from typing import NamedTuple
 import numpy as np
 import scipy.sparse as sp
 
-from ..model import activations
 from ..model.network import Activation, Affine, Input, Network
 from ..model.norms import Norm
 from ..numerics.arrays import Array, transposed
@@ -51,25 +50,18 @@ class SlopesNear:
 
     @staticmethod
     def of(network: Network, point: Array) -> SlopesNear:
-        is_quick = not _is_linear(network) or network.weights > LARGEST_WITH_BACKWARD
+        is_quick = not network.is_piecewise_linear or network.weights > LARGEST_WITH_BACKWARD
         intervals = enclose(network, point, point, is_late=lambda: is_quick).intervals
         middle = {}
         half = {}
-        for i, node in enumerate(network.nodes):
-            if isinstance(node, Activation):
-                lo, hi = intervals[node.source]
-                wider = (np.nextafter(lo, -np.inf), np.nextafter(hi, np.inf))
-                low, high = activations.slope_range(node.kind, *wider, node.parameters)
-                middle[i] = low / 2 + high / 2
-                half[i] = up(np.maximum(high - middle[i], middle[i] - low), 1)
-                half[i] = np.where(low == high, 0.0, half[i])
+        for i, node in network.activations.items():
+            lo, hi = intervals[node.source]
+            wider = (np.nextafter(lo, -np.inf), np.nextafter(hi, np.inf))
+            low, high = node.function.slope_range(*wider)
+            middle[i] = low / 2 + high / 2
+            half[i] = up(np.maximum(high - middle[i], middle[i] - low), 1)
+            half[i] = np.where(low == high, 0.0, half[i])
         return SlopesNear(middle, half)
-
-
-def _is_linear(network: Network) -> bool:
-    """Whether all activations are piecewise linear: few of their slopes are unknown at a point."""
-    kinds = [node.kind for node in network.nodes if isinstance(node, Activation)]
-    return all(activations.KINDS[kind].piecewise_linear for kind in kinds)
 
 
 class NormsNear(NamedTuple):
@@ -134,7 +126,7 @@ def _backward(
         return [(node.source, part, error)]
     assert isinstance(node, Affine)
     found = []
-    for source, matrix in zip(node.sources, node.matrices, strict=True):
+    for source, matrix in node.terms:
         back = transposed(matrix)
         error = gamma(terms(back)) * times_up(back, np.abs(g)) + node.size * TINY
         found.append((source, back @ g, error))
@@ -152,7 +144,7 @@ def _sizes_of_derivatives(network: Network, slopes: SlopesNear, t: Array) -> lis
         elif isinstance(node, Affine):
             value = np.zeros(node.size)
             error = np.zeros(node.size)
-            for source, matrix in zip(node.sources, node.matrices, strict=True):
+            for source, matrix in node.terms:
                 value = value + matrix @ values[source]
                 rounding = gamma(terms(matrix) + len(node.sources)) * np.abs(values[source])
                 error = up(error + times_up(matrix, errors[source] + rounding), 2)

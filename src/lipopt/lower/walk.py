@@ -10,8 +10,6 @@ from ..cells.programs import round_work
 from ..cells.reduced import reduce, seconds_to_reduce
 from ..cells.regions import RegionWalk
 from ..errors import LipoptError
-from ..model import activations
-from ..model.network import Activation
 from ..model.round_ball import InputSet
 from ..problem.question import Posed
 from ..problem.task import Budget, Sample
@@ -45,9 +43,8 @@ def _affordable_programs(posed: Posed) -> int:
     neurons = posed.problem.neurons
     if posed.intervals is None or neurons == 0:
         return 0
-    for node in posed.network.nodes:
-        if isinstance(node, Activation) and not activations.KINDS[node.kind].piecewise_linear:
-            return 0
+    if not posed.network.is_piecewise_linear:
+        return 0
     if seconds_to_reduce(posed) > LONGEST_START:
         return 0
     work = neurons * (posed.problem.inputs + neurons) * round_work(posed.ball)

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..model import activations
 from ..model.network import Activation, Network
 from ..numerics.arrays import Array
 from .backward import Functions, Lines, input_coefficients
@@ -29,7 +28,7 @@ class Slopes:
     def lines(self, node: int, coefficients: Array) -> Lines:
         own = self.network.nodes[node]
         assert isinstance(own, Activation)
-        slopes = activations.slope(own.kind, self.values[own.source].T, own.parameters)
+        slopes = own.function.slope(self.values[own.source].T)
         return Lines(slopes, np.zeros(slopes.shape))
 
 

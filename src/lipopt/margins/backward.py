@@ -108,7 +108,7 @@ def lower_bounds(
         if isinstance(node, Affine):
             constant += row @ node.bias
             slack += error * _dot(abs(row), sizes.reach[k][owners])
-            for source, matrix in zip(node.sources, node.matrices, strict=True):
+            for source, matrix in node.terms:
                 _add(rows, source, times(row, matrix))
             continue
         source = node.sources[0]
@@ -149,7 +149,7 @@ def input_coefficients(network: Network, functions: Functions, relaxation: Relax
             continue
         node = network.nodes[k]
         if isinstance(node, Affine):
-            for source, matrix in zip(node.sources, node.matrices, strict=True):
+            for source, matrix in node.terms:
                 _add(rows, source, times(row, matrix))
         else:
             _add(rows, node.sources[0], row * relaxation.lines(k, row).slopes)
@@ -162,7 +162,7 @@ def values_along(network: Network, x: Array, lines: Mapping[int, Lines]) -> list
     for k, node in enumerate(network.nodes[1:], start=1):
         if isinstance(node, Affine):
             total = node.bias[None] + 0 * x[:, :1]
-            for source, matrix in zip(node.sources, node.matrices, strict=True):
+            for source, matrix in node.terms:
                 total += (matrix @ values[source].T).T
             values.append(total)
         elif k in lines:

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..model import activations
 from ..model.network import Activation, Affine, Network
 from ..model.products import Product, find_products
 from ..numerics.arrays import Array, as_array, dense, namespace
@@ -113,9 +112,9 @@ class Enclosures:
             else:
                 assert isinstance(node, Activation)
                 ends = found.intervals[node.source]
-                k1, c1, k2, c2 = activations.linear_bounds(node.kind, *ends, node.parameters)
+                k1, c1, k2, c2 = node.function.linear_bounds(*ends)
                 found.around[i] = LinesAround((k1, c1), (k2, c2))
-                interval = activations.value_range(node.kind, *ends, node.parameters)
+                interval = node.function.value_range(*ends)
                 found._append(interval)
             terms.append(interval)
             if i in products_to:
@@ -203,7 +202,7 @@ class Enclosures:
     def _reach(self, node: Affine) -> Array:
         """The sums of an affine node with all terms in absolute value, rounded up."""
         reach = np.repeat(np.abs(node.bias.astype(np.float64))[None], self.balls.count, axis=0)
-        for source, matrix in zip(node.sources, node.matrices, strict=True):
+        for source, matrix in node.terms:
             reach = reach + _times_up(matrix, self.sizes.magnitude[source])
         return up(reach, len(node.sources) + 1)
 
@@ -218,7 +217,7 @@ class Enclosures:
             return interval
         low = interval[0].copy()
         high = interval[1].copy()
-        slopes = activations.slope_range(reader.kind, low, high, reader.parameters)
+        slopes = reader.function.slope_range(low, high)
         owners, entries = np.nonzero(slopes[0] < slopes[1])
         work = 2 * len(owners) * self.network.weights
         if work > MAX_WORK * self.balls.count:
@@ -257,7 +256,7 @@ def entries_of(network: Network, i: int, entries: Array, owners: Array, sign: fl
     node = network.nodes[i]
     assert isinstance(node, Affine)
     rows: dict[int, Array] = {}
-    for source, matrix in zip(node.sources, node.matrices, strict=True):
+    for source, matrix in node.terms:
         product = sign * dense(matrix[entries]).astype(np.float64)
         rows[source] = rows[source] + product if source in rows else product
     return Functions(rows, sign * node.bias[entries].astype(np.float64), owners)
@@ -298,7 +297,7 @@ def _interval_of_sum(node: Affine, intervals: list[Interval], balls: Balls | Non
     radius = np.zeros((1, node.size))
     size = np.abs(middle)
     count = 2
-    for source, matrix in zip(node.sources, node.matrices, strict=True):
+    for source, matrix in node.terms:
         if source == 0 and balls is not None:
             center = balls.centers
             product, own = balls.interval(matrix)

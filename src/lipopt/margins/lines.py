@@ -12,9 +12,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..model import activations
-from ..model.activations import LinePair, Parameters
-from ..model.network import Activation, Network
+from ..model.activations import Function, LinePair
+from ..model.network import Network
 from ..numerics.arrays import Array, namespace
 from .backward import Lines
 from .enclosures import Enclosures
@@ -27,19 +26,17 @@ class Group:
     node: int
     source: int
     neurons: slice
-    kind: str
-    parameters: Parameters
+    function: Function
 
 
 def groups(network: Network) -> list[Group]:
     """The activation nodes of a network, with the numbers of their neurons."""
     found = []
     first = 0
-    for i, node in enumerate(network.nodes):
-        if isinstance(node, Activation):
-            neurons = slice(first, first + node.size)
-            found.append(Group(i, node.source, neurons, node.kind, node.parameters))
-            first += node.size
+    for i, node in network.activations.items():
+        neurons = slice(first, first + node.size)
+        found.append(Group(i, node.source, neurons, node.function))
+        first += node.size
     return found
 
 
@@ -126,8 +123,7 @@ def changed_sides(network: Network, before: Sides, ranges: Ranges, is_new: Array
         neurons = group.neurons.start + places
         low = ranges.low[rows, neurons]
         high = ranges.high[rows, neurons]
-        parameters = _at(group.parameters, places)
-        pairs = activations.line_pairs(group.kind, low, high, parameters)
+        pairs = group.function.only(places).line_pairs(low, high)
         for pair, target in zip(pairs, (before.below, before.above), strict=True):
             target.slopes[:, rows, neurons] = pair.slopes
             target.offsets[:, rows, neurons] = pair.offsets
@@ -140,14 +136,6 @@ def _new_neurons(network: Network, is_new: Array) -> Iterator[tuple[Group, Array
         rows, places = np.nonzero(is_new[:, group.neurons])
         if len(rows):
             yield group, rows, places
-
-
-def _at(parameters: Parameters, places: Array) -> Parameters:
-    """The parameters of neurons in these places of a node."""
-    chosen: dict[str, Array | float] = {}
-    for name, value in parameters.items():
-        chosen[name] = np.asarray(value)[places] if np.ndim(value) else value
-    return chosen
 
 
 @dataclass(frozen=True, eq=False)

@@ -17,7 +17,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..model import activations
 from ..model.network import Affine, Network
 from ..model.norms import Norm
 from ..model.round_ball import RoundBall
@@ -109,7 +108,7 @@ class _Program:
             if isinstance(node, Affine):
                 total = np.zeros((node.size, self.polytope.columns + 1))
                 total[:, -1] = node.bias
-                for source, matrix in zip(node.sources, node.matrices, strict=True):
+                for source, matrix in node.terms:
                     total += matrix @ self._widened(forms[source])
                 forms.append(total)
             else:
@@ -119,9 +118,7 @@ class _Program:
     def _activation(self, group: Group, form: Array) -> Array:
         """The form of an activation node: its lines, or its outputs as new columns."""
         own = np.arange(group.neurons.start, group.neurons.stop)
-        slopes = activations.slope_range(
-            group.kind, self.low[own], self.high[own], group.parameters
-        )
+        slopes = group.function.slope_range(self.low[own], self.high[own])
         is_open = slopes[0] < slopes[1]
         is_split = self.is_low_split[own] | self.is_high_split[own]
         kept = np.flatnonzero(is_open | is_split)

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..model import activations
 from ..numerics.arrays import Array
 from ..problem.proofs import InputSplit, NeuronSplit, Split
 from .ascent import Batch, Evaluated, bounds_of
@@ -48,7 +47,7 @@ class Candidates:
         inputs = batch.enclosures.network.input_size
         is_smooth = np.zeros(values.shape[1], dtype=bool)
         for group in groups(batch.enclosures.network):
-            is_smooth[group.neurons] = not activations.KINDS[group.kind].piecewise_linear
+            is_smooth[group.neurons] = not group.function.is_piecewise_linear
         is_open = scores > 0
         is_hard = (is_open & is_smooth).any(axis=1) | (is_open.sum(axis=1) > MANY_NEURONS * inputs)
         can_split_inputs = inputs <= FEW_INPUTS and can_halve(batch.enclosures)
@@ -123,7 +122,7 @@ def _split_values(batch: Batch) -> Array:
     values = (low + high) / 2
     for group in groups(batch.enclosures.network):
         own = group.neurons
-        for kink in activations.kinks(group.kind, group.parameters):
+        for kink in group.function.kinks:
             is_inside = (low[:, own] < kink) & (kink < high[:, own])
             values[:, own] = np.where(is_inside, kink, values[:, own])
     return values
@@ -146,9 +145,9 @@ def _scores(batch: Batch, found: Evaluated, values: Array) -> Array:
         low = batch.ranges.low[:, own]
         high = batch.ranges.high[:, own]
         y = np.clip(found.inputs[:, own], low, high)
-        at_y = activations.value(group.kind, y, group.parameters)
+        at_y = group.function.value(y)
         lost = np.abs(at_y - lines.slopes * y - lines.offsets)
-        slopes = activations.slope_range(group.kind, low, high, group.parameters)
+        slopes = group.function.slope_range(low, high)
         is_wide = high - low > NARROWEST * np.maximum(np.abs(low), np.abs(high))
         can_split = is_wide & (slopes[0] < slopes[1])
         scores[:, own] = np.where(can_split, np.abs(c) * (top - bottom + lost), -1.0)

@@ -31,7 +31,6 @@ import numpy as np
 import scipy.sparse as sp
 
 from ..numerics.arrays import Array, Matrix, dense
-from . import activations
 from .network import Activation, Affine, Network, Node
 
 # Activations that are linear on each side of 0.
@@ -206,16 +205,7 @@ def _can_merge(factor: Fraction, node: Activation, neuron: int) -> bool:
 def _two_slopes(node: Activation, neurons: Array) -> tuple[Array, Array]:
     """The slopes of some neurons on both sides of 0."""
     infinite = np.full(len(neurons), np.inf)
-    parameters = _chosen_parameters(node, neurons)
-    return activations.slope_range(node.kind, -infinite, infinite, parameters)
-
-
-def _chosen_parameters(node: Activation, neurons: Array) -> Mapping[str, Array | float]:
-    """The parameters of some neurons."""
-    chosen = {}
-    for name, values in node.parameters.items():
-        chosen[name] = values if np.ndim(values) == 0 else np.asarray(values)[neurons]
-    return chosen
+    return node.function.only(neurons).slope_range(-infinite, infinite)
 
 
 def _merge_nodes(node: Node, merge: Merge, first: int) -> list[Node]:
@@ -228,7 +218,7 @@ def _merge_nodes(node: Node, merge: Merge, first: int) -> list[Node]:
     choose = _sparse(np.ones(len(kept)), np.arange(len(kept)), kept, (len(kept), node.size))
     inputs = Affine(f"{node.name}.chosen", (node.source,), (choose,), np.zeros(len(kept)))
     activation = replace(
-        node, source=first, size=len(kept), parameters=_chosen_parameters(node, kept)
+        node, source=first, size=len(kept), parameters=node.function.only(kept).parameters
     )
     rows = np.concatenate([kept, merge.neurons])
     columns = column[np.concatenate([kept, merge.others])]
@@ -272,7 +262,7 @@ def _input_forms(nodes: Sequence[Node], source: int, neurons: Array) -> _Form | 
     assert isinstance(chosen, Affine)
     form: _Form = {CONSTANT: _exact(chosen.bias[neurons][:, None])}
     work = 0
-    for k, matrix in zip(chosen.sources, chosen.matrices, strict=True):
+    for k, matrix in chosen.terms:
         work += len(neurons) * matrix.shape[1]
         if work > MAX_EXACT_WORK:
             return None
@@ -286,7 +276,7 @@ def _input_forms(nodes: Sequence[Node], source: int, neurons: Array) -> _Form | 
         if work > MAX_EXACT_WORK:
             return None
         _add(form, CONSTANT, _product(outer, node.bias[:, None]))
-        for k, matrix in zip(node.sources, node.matrices, strict=True):
+        for k, matrix in node.terms:
             _add(form, k, _product(outer, dense(matrix)))
     return form
 

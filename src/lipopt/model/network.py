@@ -27,7 +27,7 @@ import scipy.sparse as sp
 from ..errors import LipoptError
 from ..numerics.arrays import Array, Matrix, as_array, stored
 from ..numerics.convolution import Convolution
-from . import activations
+from .activations import Function, check
 from .tensor_file import Tensor, file_pieces
 
 FORMAT = "lipopt-network-1"
@@ -60,6 +60,11 @@ class Affine:
     def size(self) -> int:
         return len(self.bias)
 
+    @property
+    def terms(self) -> Iterator[tuple[int, Matrix]]:
+        """Each source with its matrix."""
+        return zip(self.sources, self.matrices, strict=True)
+
 
 @dataclass(frozen=True, eq=False)
 class Activation:
@@ -75,8 +80,13 @@ class Activation:
     def sources(self) -> tuple[int, ...]:
         return (self.source,)
 
+    @cached_property
+    def function(self) -> Function:
+        """sigma."""
+        return Function(self.kind, self.parameters)
+
     def __post_init__(self) -> None:
-        object.__setattr__(self, "parameters", activations.check(self.kind, self.parameters))
+        object.__setattr__(self, "parameters", check(self.kind, self.parameters))
 
 
 Node: TypeAlias = Input | Affine | Activation
@@ -85,10 +95,10 @@ Node: TypeAlias = Input | Affine | Activation
 def value_of(node: Affine | Activation, values: Sequence[Array]) -> Array:
     """The values of a node, given those of the nodes before it: a column for each input."""
     if isinstance(node, Activation):
-        return activations.value(node.kind, values[node.source].T, node.parameters).T
+        return node.function.value(values[node.source].T).T
     inputs = values[0].shape[1]
     total = np.repeat(node.bias.astype(np.float64)[:, None], inputs, axis=1)
-    for source, matrix in zip(node.sources, node.matrices, strict=True):
+    for source, matrix in node.terms:
         total += matrix @ values[source]
     return total
 
@@ -153,7 +163,7 @@ class Network:
     def _check_affine(self, i: int, node: Affine) -> None:
         if len(node.sources) != len(node.matrices) or len(set(node.sources)) != len(node.sources):
             raise LipoptError(f"layer '{node.name}' must have one matrix a source")
-        for source, matrix in zip(node.sources, node.matrices, strict=True):
+        for source, matrix in node.terms:
             if not 0 <= source < i or matrix.shape != (node.size, self.nodes[source].size):
                 raise LipoptError(
                     f"layer '{node.name}': a matrix of shape {matrix.shape} does not fit its source"
@@ -240,7 +250,21 @@ class Network:
     @property
     def neurons(self) -> int:
         """The number of activation units."""
-        return sum(node.size for node in self.nodes if isinstance(node, Activation))
+        return sum(node.size for node in self.activations.values())
+
+    @cached_property
+    def activations(self) -> dict[int, Activation]:
+        """The activation nodes, by their numbers."""
+        found = {}
+        for i, node in enumerate(self.nodes):
+            if isinstance(node, Activation):
+                found[i] = node
+        return found
+
+    @property
+    def is_piecewise_linear(self) -> bool:
+        """Whether all activations are."""
+        return all(node.function.is_piecewise_linear for node in self.activations.values())
 
     @cached_property
     def consumers(self) -> tuple[tuple[int, ...], ...]:
@@ -453,7 +477,7 @@ def _read_node(
     source = _source(i, entry.get("source"))
     if not isinstance(kind, str):
         raise LipoptError(f"node {i} does not say what activation it is")
-    parameters = {key: _floats(tensors, f"{i}.{key}")[()] for key in activations.check(kind, {})}
+    parameters = {key: _floats(tensors, f"{i}.{key}")[()] for key in check(kind, {})}
     return Activation(name, source, sizes[source], kind, parameters)
 
 

@@ -54,8 +54,8 @@ def find_products(network: Network) -> tuple[Product, ...]:
 def _candidates(network: Network) -> Iterator[tuple[int, int]]:
     """Nodes of squares of the same size that the same nodes read."""
     squares: dict[tuple[int, tuple[int, ...]], list[int]] = {}
-    for i, node in enumerate(network.nodes):
-        if isinstance(node, Activation) and _is_square(node):
+    for i, node in network.activations.items():
+        if _is_square(node):
             key = (node.size, tuple(network.consumers[i]))
             squares.setdefault(key, []).append(i)
     for alike in squares.values():
@@ -75,7 +75,7 @@ def _are_differences(network: Network, first: int, second: int) -> bool:
         reader = network.nodes[k]
         if not isinstance(reader, Affine):
             return False
-        weights = dict(zip(reader.sources, reader.matrices, strict=True))
+        weights = dict(reader.terms)
         total = as_csr(weights[first]) + as_csr(weights[second])
         if total.count_nonzero():
             return False
@@ -117,7 +117,7 @@ def _combined(u: Affine, v: Affine, sign: float) -> Affine | None:
 def _columns(node: Affine) -> dict[int, sp.csr_array]:
     """The matrices of an affine node by source, and its bias, in float64."""
     found = {BIAS: sp.csr_array(node.bias[:, None], dtype=np.float64)}
-    for source, matrix in zip(node.sources, node.matrices, strict=True):
+    for source, matrix in node.terms:
         found[source] = as_csr(matrix)
     return found
 

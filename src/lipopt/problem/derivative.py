@@ -209,7 +209,7 @@ def _is_taken_over(network: Network, i: int) -> bool:
 
 def _affine_blocks(node: Affine, source_of: Mapping[int, int]) -> dict[int, Matrix]:
     blocks = {}
-    for source, matrix in zip(node.sources, node.matrices, strict=True):
+    for source, matrix in node.terms:
         blocks[source_of[source]] = matrix.astype(np.float64)
     return blocks
 

@@ -23,7 +23,6 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from ..model import activations
 from ..model.network import Activation, Affine, Input, Network, Node
 from ..model.products import Product
 from ..model.round_ball import InputSet, RoundBall
@@ -86,7 +85,7 @@ class Enclosure:
         is_cut = self.ball is not None and self.ball.is_cut_by(*self.intervals[0])
         if not (is_cut or reads_more_than_the_input(self.network, i)):
             return interval
-        low, high = activations.slope_range(reader.kind, *interval, reader.parameters)
+        low, high = reader.function.slope_range(*interval)
         node = self.network.nodes[i]
         assert isinstance(node, Affine)
         return self._cut_entries(node, np.flatnonzero(low < high), interval)
@@ -178,9 +177,9 @@ def enclose(
             found.append(interval)
         else:
             ends = found.intervals[node.source]
-            activations.require_slopes(node.name, node.kind, *ends, node.parameters)
-            found.lines[i] = activations.linear_bounds(node.kind, *ends, node.parameters)
-            found.append(activations.value_range(node.kind, *ends, node.parameters))
+            node.function.require_slopes(node.name, *ends)
+            found.lines[i] = node.function.linear_bounds(*ends)
+            found.append(node.function.value_range(*ends))
             for product in products:
                 if i == product.last:
                     found.multiply(product)
@@ -217,7 +216,7 @@ def _interval_of_sum(node: Affine, intervals: list[Interval], ball: RoundBall | 
     radius = np.zeros(node.size)
     size = np.abs(node.bias.astype(np.float64))
     count = 2
-    for source, matrix in zip(node.sources, node.matrices, strict=True):
+    for source, matrix in node.terms:
         if source == 0 and ball is not None:
             center = ball.center
             own = ball.falls(matrix)
@@ -274,7 +273,7 @@ def _through_affine(
     size = np.abs(row)
     state.constant += row @ node.bias
     state.slack += error * (size @ np.abs(node.bias)) + node.size * TINY
-    for source, matrix in zip(node.sources, node.matrices, strict=True):
+    for source, matrix in node.terms:
         state.add(source, (matrix.T @ row.T).T)
         state.slack += error * (size @ times_up(matrix, magnitude[source]))
         state.slack += node.size * TINY * (1 + magnitude[source].sum())

@@ -13,10 +13,9 @@ import numpy as np
 import scipy.sparse as sp
 
 from ..errors import LipoptError
-from ..model import activations
 from ..model.domain import Domain, flat_scale
 from ..model.merging import Merged, merged
-from ..model.network import Activation, Network
+from ..model.network import Network
 from ..model.norms import Norm, find_norm, find_output_norm
 from ..model.products import Product, find_products
 from ..model.round_ball import RoundBall
@@ -188,12 +187,11 @@ def slope_ranges(
 ) -> dict[int, tuple[Array, Array]]:
     """What is known of the slopes of every activation node, given the intervals of all nodes."""
     ranges = {}
-    for i, node in enumerate(network.nodes):
-        if isinstance(node, Activation):
-            everything = (np.full(node.size, -np.inf), np.full(node.size, np.inf))
-            ends = everything if intervals is None else intervals[node.source]
-            activations.require_slopes(node.name, node.kind, *ends, node.parameters)
-            ranges[i] = activations.slope_range(node.kind, *ends, node.parameters)
+    for i, node in network.activations.items():
+        everything = (np.full(node.size, -np.inf), np.full(node.size, np.inf))
+        ends = everything if intervals is None else intervals[node.source]
+        node.function.require_slopes(node.name, *ends)
+        ranges[i] = node.function.slope_range(*ends)
     return ranges
 
 

@@ -166,7 +166,7 @@ class Builder:
         is_hidden = self.hides(x)
         if not isinstance(node, Affine) or not is_hidden.any():
             return x, ~is_hidden
-        terms = list(zip(node.sources, node.matrices, strict=True))
+        terms = list(node.terms)
         bias = np.where(node.bias <= HIDDEN_BELOW, 0.0, node.bias)
         return View(self.affine(f"{name}.seen", terms, bias), x.index), ~is_hidden
 
@@ -273,7 +273,7 @@ class Builder:
         plain = shape == x.shape and bool((scale == 1).all())
         if plain and isinstance(before, Affine) and not before.bias.any():
             # The bias of a layer, added as an operation of its own: one node instead of two.
-            terms = list(zip(before.sources, before.matrices, strict=True))
+            terms = list(before.terms)
             return whole(self.affine(name, terms, shifts), shape)
         wide = x.moved(lambda i: np.broadcast_to(i, shape))
         term = self._term(wide, np.broadcast_to(scale, shape))

@@ -160,7 +160,7 @@ def _spread(node: Node, values: Sequence[Array], spreads: Sequence[Array]) -> Ar
     assert not isinstance(node, Input)
     if isinstance(node, Affine):
         total = np.zeros((node.size, values[0].shape[1]))
-        for source, matrix in zip(node.sources, node.matrices, strict=True):
+        for source, matrix in node.terms:
             total += squares(matrix) @ spreads[source] ** 2
         return np.sqrt(total)
     y = values[node.source]
@@ -176,7 +176,7 @@ def _size(node: Node, values: Sequence[Array]) -> Array:
     assert not isinstance(node, Input)
     if isinstance(node, Affine):
         total = np.abs(node.bias.astype(np.float64))[:, None]
-        for source, matrix in zip(node.sources, node.matrices, strict=True):
+        for source, matrix in node.terms:
             total = total + abs(matrix) @ np.abs(values[source])
         return total
     argument = np.abs(values[node.source])

@@ -5,9 +5,11 @@ parameters   what their parameters may be
 slopes       values and slopes, the range of slopes on an interval
 bends        second derivatives of some of them
 lines        lines around an activation on an interval, the range of its values
+function     all of this for one activation with its parameters
 """
 
 from .bends import BENDING, bend_range, rising_range
+from .function import Function
 from .kinds import KINDS, Kind, Parameters
 from .lines import (
     VALUE_PAD,
@@ -26,6 +28,7 @@ __all__ = [
     "KINDS",
     "PAD",
     "VALUE_PAD",
+    "Function",
     "Kind",
     "LinePair",
     "Parameters",
