@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from ..model.network import Affine, Network
+from ..model.network import Activation, Affine, Network
 from ..numerics.arrays import Matrix
 from ..numerics.devices import as_sparse_tensor, as_tensor, import_torch
 from .backward import Functions, Sizes
@@ -24,6 +24,7 @@ class Weights:
     """The nodes of a network, with matrices and biases on a device."""
 
     nodes: list[Any]
+    activations: dict[int, Activation]
 
 
 class Device:
@@ -38,7 +39,7 @@ class Device:
                 matrices = tuple(self._matrix(matrix) for matrix in node.matrices)
                 node = replace(node, matrices=matrices, bias=self.tensor(node.bias))
             nodes.append(node)
-        self.weights: Any = Weights(nodes)
+        self.weights: Any = Weights(nodes, network.activations)
 
     def tensor(self, values: Any) -> Any:
         return as_tensor(values, self.name)
