@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import signal
-import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
 import pytest
-from lipcheck_files import verdict
+from lipcheck_files import file_of, verdict
 
 import lipopt
 from lipopt.problem.task import Task, UpperBound
@@ -178,10 +176,3 @@ def test_a_gap_that_is_not_reached_is_said() -> None:
     assert found.certificate is not None
     code, _ = verdict(file_of(at_its_kink), found.certificate.text.encode())
     assert code == 0
-
-
-def file_of(network: lipopt.Network) -> bytes:
-    """The network as its own file has it."""
-    with tempfile.TemporaryDirectory() as folder:
-        network.save(Path(folder) / "network.safetensors")
-        return (Path(folder) / "network.safetensors").read_bytes()

@@ -1,11 +1,13 @@
 """The checker's fixture files, and its verdict on bytes."""
 
+import tempfile
 from pathlib import Path
 
 from lipcheck.certificate import check
 from lipcheck.claim import Claim
 from lipcheck.network import read_network
 from lipcheck.verdicts import EXIT_CODES, Failure
+from lipopt.model.network import Network
 
 FOLDER = Path(__file__).parents[1] / "lipcheck"
 
@@ -21,6 +23,14 @@ def pairs(folder: str) -> list[tuple[Path, Path]]:
         for path in sorted((FOLDER / folder).iterdir())
         if path.suffix != ".safetensors"
     ]
+
+
+def file_of(network: Network) -> bytes:
+    """The network as its own file has it."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "network.safetensors"
+        network.save(path)
+        return path.read_bytes()
 
 
 def verdict(network: bytes, certificate: bytes) -> tuple[int, Claim | None]:

@@ -241,6 +241,7 @@ class Branching:
 
     cuts: tuple[Cuts, ...]
     fixed: Array  # neurons that are linear here, and were not known to be in the parent
+    bound: float = float("inf")  # on the derivative, by what was proved in this cell itself
     is_empty: bool = False
     relaxed: Relaxed | None = None
     # (rows, inputs): the signs of entries of the Jacobian in the whole box, 0 where they are not used
@@ -249,11 +250,28 @@ class Branching:
     children: list[Branching] = field(default_factory=list)
 
     def divide(self, split: Split | None, children: list[Branching]) -> None:
-        """Let the cell end in children."""
-        self.relaxed = None
-        self.signs = None
+        """Let the cell end in children. Its own proof is kept where it is the better one."""
+        if max(child.bound for child in children) < self.bound:
+            self.relaxed = None
+            self.signs = None
         self.split = split
         self.children = children
+
+    def pruned(self) -> Branching:
+        """The same cells, without children that prove less than the cell itself does."""
+        cells = [self]
+        for cell in cells:  # the list grows: parents come before their children
+            cells.extend(cell.children)
+        kept: dict[int, Branching] = {}
+        for cell in reversed(cells):
+            children = [kept[id(child)] for child in cell.children]
+            of_children = max((child.bound for child in children), default=float("inf"))
+            if of_children < cell.bound:
+                divided = replace(cell, bound=of_children, relaxed=None, signs=None)
+                kept[id(cell)] = replace(divided, children=children)
+            else:
+                kept[id(cell)] = replace(cell, split=None, children=[])
+        return kept[id(self)]
 
 
 @dataclass(frozen=True, eq=False)

@@ -9,6 +9,7 @@ from typing import Literal
 import numpy as np
 import pytest
 from hypothesis import given, settings
+from lipcheck_files import file_of, verdict
 from mixed_integer import local_constant
 from networks import gaussian_weights, make_network
 from regions import exact_constant, jacobian_at, jacobians_in, operator_norm
@@ -19,6 +20,7 @@ from lipopt.methods.branch import Branch
 from lipopt.model.network import Network
 from lipopt.model.norms import NormName
 from lipopt.numerics.arrays import Array
+from lipopt.problem.proofs import Branching, NeuronSplit
 from lipopt.result import Result
 
 ROUNDING = 1e-9  # relative, of the oracle: it computes in floats
@@ -293,3 +295,39 @@ def test_auto_goes_on_to_the_constant(long_question: tuple[Question, float]) -> 
     assert result.details["chosen"] == "branch"
     assert result.lower == pytest.approx(constant, rel=CLOSE)
     assert result.upper == pytest.approx(constant, rel=CLOSE)
+
+
+@pytest.mark.parametrize("cells", [1, 20])
+def test_branch_is_never_behind_the_sdp_of_the_whole_domain(cells: int) -> None:
+    """Interval arithmetic is many times above it here; the certificate has the better proof, too."""
+    sizes = (15, 40, 40, 1)
+    network = lipopt.load(gaussian_weights(sizes, seed=1), biases=biases_of(sizes, 1))
+    ball = lipopt.Ball(np.zeros(15), 1.0)
+    whole = lipopt.bound(network, domain=ball, method="sdp", samples=50)
+    paths = lipopt.bound(network, domain=ball, method="path-sum", samples=50)
+    assert paths.upper > 4 * whole.upper
+    found = lipopt.bound(network, domain=ball, method=Branch(cells=cells), samples=50, certify=True)
+    assert found.upper <= whole.upper * 1.01
+    assert found.certificate is not None
+    code, claim = verdict(file_of(network), found.certificate.text.encode())
+    assert code == 0
+    assert claim is not None
+    assert claim.bound == found.upper
+
+
+def test_children_that_prove_less_are_left_out() -> None:
+    none = np.empty(0, int)
+    root = Branching((), none, bound=2.0)
+    better = Branching((), none, bound=1.5)
+    worse = Branching((), none, bound=3.0)
+    root.divide(NeuronSplit(0, 0.0), [better, worse])
+    worse.divide(
+        NeuronSplit(1, 0.0), [Branching((), none, bound=1.0), Branching((), none, bound=4.0)]
+    )
+    assert root.pruned().bound == 2.0
+    assert not root.pruned().children
+    worse.children[1].divide(None, [Branching((), none, bound=0.5)])
+    kept = root.pruned()
+    assert kept.bound == 1.5
+    assert [child.bound for child in kept.children] == [1.5, 1.0]
+    assert root.children[1].bound == 3.0  # the search goes on with the tree as it was

@@ -6,6 +6,8 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+import numpy as np
+
 from ...cells.cell import Cell
 from ...cells.curvature import examine_boxes
 from ...cells.examine import Effort, Examined, examine
@@ -17,10 +19,11 @@ from ...problem.task import Budget, Task
 from ..sdp.method import SDP
 from .choose import NeuronSplits, are_boxes_enough, possible_splits, wants_boxes
 
-# Interval arithmetic is at most so many times above what the SDP finds, as a rule: with a bound
-# further above the target, a cell is divided without trying it.
+# Interval arithmetic is so many times above what the SDP finds, as a rule, or as many as it is over
+# the whole domain: with a bound further above the target, a cell is divided without trying it.
 WITHIN_REACH = 8.0
-LARGEST_RELAXATION = 200  # inputs and neurons; with more, the proofs take longer than dividing
+FARTHEST_REACH = 64.0
+LARGEST_RELAXATION = 1000  # inputs and neurons; with more, the proofs take longer than dividing
 RELAXATION_GAP = 2e-3  # relative, between the SDP's optimum and the bound that is proved
 MAX_NEURONS = 200  # with more open neurons than that, a cell gets an ascent, not linear programs
 
@@ -30,7 +33,8 @@ class Outcome:
     """A cell that was examined, and what to do next with it."""
 
     cell: Cell | None  # None if it is empty
-    bound: float
+    proved: float  # the bound that is proved in the cell itself
+    bound: float  # the smallest one: that of a cell around it may be smaller
     # Where it can be divided; None: examine it again, with linear programs.
     splits: InputSplit | NeuronSplits | None
     is_final: bool  # nothing more can be done
@@ -47,10 +51,15 @@ class Outcome:
         return Branching(
             self.cuts,
             self.fixed,
+            bound=0.0 if is_empty else self.proved,
             is_empty=is_empty,
             relaxed=self.relaxed,
             signs=self.signs,
         )
+
+    def inside(self, around: Outcome) -> Outcome:
+        """The same, as a part of another cell, whose bound holds here too."""
+        return replace(self, bound=min(self.bound, around.bound))
 
     def without_proof(self) -> Outcome:
         """What is needed to divide the cell, which takes much less memory."""
@@ -65,6 +74,16 @@ class Expander:
     reduced: Reduced
     root: Cell
     deadline: float | None  # on the clock of time.monotonic
+    reach: float = WITHIN_REACH
+
+    def begin(self, target: float) -> tuple[Outcome, Expander]:
+        """The whole domain, examined; and the expander with the reach that was seen there."""
+        (found,) = self._examined([self.root])
+        (relaxed,) = replace(self, reach=np.inf)._relaxed([found], target)
+        reach = WITHIN_REACH
+        if relaxed is not None:
+            reach = min(max(reach, found.bound / relaxed.value), FARTHEST_REACH)
+        return self._outcome(found, relaxed), replace(self, reach=reach)
 
     def __call__(self, outcomes: Sequence[Outcome], target: float) -> list[list[Outcome] | None]:
         """The parts of every cell; None for those that there is no time left for.
@@ -74,10 +93,16 @@ class Expander:
         for outcome in outcomes:
             divided.append(None if self._is_late() else _parts(outcome))
         cells = [cell for parts in divided if parts is not None for cell in parts]
-        found = iter(self.examine(cells, target))
-        return [None if parts is None else [next(found) for _ in parts] for parts in divided]
+        found = iter(self._examine_all(cells, target))
+        results: list[list[Outcome] | None] = []
+        for outcome, parts in zip(outcomes, divided, strict=True):
+            if parts is None:
+                results.append(None)
+            else:
+                results.append([next(found).inside(outcome) for _ in parts])
+        return results
 
-    def examine(self, cells: Sequence[Cell], target: float) -> list[Outcome]:
+    def _examine_all(self, cells: Sequence[Cell], target: float) -> list[Outcome]:
         """Examine cells, and choose what to do next with them."""
         examined = self._examined(cells)
         relaxed = self._relaxed(examined, target)
@@ -116,6 +141,7 @@ class Expander:
 
     def _outcome(self, found: Examined, relaxed: Relaxed | None) -> Outcome:
         """A cell that was examined, with what to do next."""
+        proved = found.bound if relaxed is None else relaxed.value
         splits = None
         is_final = False
         if found.cell is not None and not self._should_refine(found.cell):
@@ -123,7 +149,8 @@ class Expander:
             is_final = splits is None
         return Outcome(
             cell=found.cell,
-            bound=found.bound if relaxed is None else relaxed.value,
+            proved=proved,
+            bound=proved,
             splits=splits,
             is_final=is_final,
             cuts=found.cuts,
@@ -139,7 +166,7 @@ class Expander:
             return False
         neurons = int(found.cell.is_open.sum())
         order = self.reduced.inputs + neurons
-        is_within_reach = target < found.bound <= target * WITHIN_REACH
+        is_within_reach = target < found.bound <= target * self.reach
         if not is_within_reach or order > LARGEST_RELAXATION:
             return False
         if neurons == 0 and self._has_exact_norms():

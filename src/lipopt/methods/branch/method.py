@@ -55,7 +55,7 @@ class Branch:
         cell = with_points(reduced, whole_domain(reduced, posed.intervals, posed.ball), task)
         expander = Expander(reduced, cell, task.budget.deadline)
         lower = 0.0 if task.best is None else task.best.value
-        (first,) = expander.examine([cell], lower * (1 + self.gap_in(task.budget)))
+        first, expander = expander.begin(lower * (1 + self.gap_in(task.budget)))
         tree = first.branching()
         most = self.cells
         if posed.question.domain is None and task.budget.deadline is None and most is None:
@@ -106,7 +106,7 @@ def _proof(reduced: Reduced, search: Search) -> Tree | None:
     """The proof of a search, if it was kept."""
     if search.tree is None:
         return None
-    return Tree(reduced.nodes, reduced.places, reduced.left_out, search.tree)
+    return Tree(reduced.nodes, reduced.places, reduced.left_out, search.tree.pruned())
 
 
 def _rehearse(write: Callable[[UpperBound], object], reduced: Reduced, search: Search) -> None:
