@@ -179,12 +179,13 @@ class Result:
         )
 
     def to_json(self) -> str:
-        """All fields but the certificate and the proofs, as one line of JSON."""
+        """All fields but the certificate and the proofs, and `by`, as one line of JSON."""
         values = {
             f.name: getattr(self, f.name)
             for f in fields(self)
             if f.name not in ("certificate", "proofs")
         }
+        values["by"] = self.by
         if self.source is not None:
             values["source"] = asdict(self.source)
         return json.dumps(values)

@@ -69,7 +69,7 @@ def test_bound_prints_upper_and_lower(run, model: str) -> None:
     assert data["lower"] == result.lower <= data["pop_lower"] <= data["upper"]
     assert set(data) == {
         "upper", "lower", "pop_lower", "method", "seconds", "status", "norm", "output", "domain", "network", "source",
-        "details", "point", "output_norm", "scale",
+        "details", "point", "output_norm", "scale", "by",
     }  # fmt: skip
     assert float(run("bound", model, "-m", "path-sum", "-k", "2", "-q")[1]) == result.upper
 
