@@ -19,7 +19,9 @@ from .verdicts import Certify
 
 Chunk: TypeAlias = Sequence[Point]
 
-CHUNKS_PER_WORKER = 32  # at least: the first rows come soon, and no worker is idle for long at the end
+CHUNKS_PER_WORKER = (
+    32  # at least: the first rows come soon, and no worker is idle for long at the end
+)
 # Points up to which chunks are sorted by their work. With more points, the last chunks are a small
 # part of the run, and their order matters little.
 LARGEST_SORTED = 10_000
