@@ -465,10 +465,20 @@ def test_slopes_are_rounded_relative_to_those_of_linear_neurons(seed: int) -> No
     verify(network, certify(posed, tasks, [found]))
 
 
+@pytest.mark.parametrize("seed", [1474, 1652, 1804])
+def test_saturated_neurons_are_bounded_by_their_curvature(seed: int) -> None:
+    """Constants of 1e-300 in floats, where lipcheck has 1e-20."""
+    _tree_verifies(seed)
+
+
 @pytest.mark.nightly
 @pytest.mark.parametrize("seed", range(2000))
 def test_two_thousand_trees_verify(seed: int) -> None:
     """Random small networks: no bound below an attained slope, no certificate rejected."""
+    _tree_verifies(seed)
+
+
+def _tree_verifies(seed: int) -> None:
     rng = np.random.default_rng(seed)
     kind = str(rng.choice(GLOBAL_KINDS))
     network = make_network(str(rng.choice(ARCHITECTURES)), kind, seed)

@@ -62,6 +62,14 @@ def tree_lines(
     return proved, lines
 
 
+def has_curvature(tree: Tree) -> bool:
+    """Whether some cell is bounded by its curvature."""
+    cells = [tree.root]
+    for cell in cells:  # the list grows
+        cells.extend(cell.children)
+    return any(cell.signs is not None for cell in cells)
+
+
 @dataclass(frozen=True, eq=False)
 class _Writer:
     """The network, and the numbers of all neurons that are variables of the whole domain.

@@ -46,12 +46,15 @@ from .krivine_terms import krivine_lines
 from .layer_norms import layer_norm_lines
 from .multipliers import multipliers_part
 from .signs import signs_part
-from .tree import first_lines, refinement_lines, tree_lines
+from .tree import first_lines, has_curvature, refinement_lines, tree_lines
 
 ROOM = 2.0**-40  # on every claim, relative: slopes of the two programs differ in their last digits
 CELL_ROOM = (
     2.0**-22
 )  # on what is proved of cells by intervals: lipcheck's are rounded in another way
+# No less is claimed by curvature: lipcheck's numbers have a fixed number of places there, where
+# constants of saturated neurons, or of outputs that read nothing, are as small as floats can be.
+LEAST_BY_CURVATURE = 2.0**-50
 LP_ROOM = 2.0**-21  # for the rounding of an LP's multipliers, relative
 # For what the two programs round differently in the coefficients of an LP's polynomial, relative to
 # their sum: where they cancel, the bound itself says nothing about that.
@@ -93,6 +96,8 @@ def certify(posed: Posed, tasks: Sequence[Task], bounds: Sequence[UpperBound]) -
         body += first_lines(network, tree) if posed.refinement is None else ["cell same"]
         proved, cells = tree_lines(network, tree, _relaxed_lines)
         least *= 1 + Fraction(CELL_ROOM)
+        if has_curvature(tree):
+            least = max(least, Fraction(LEAST_BY_CURVATURE))
         body += cells
     else:
         proved, lines = _part_lines(posed, tasks, bounds)
