@@ -50,5 +50,6 @@ def round_vectors(
     starts = []
     for i in range(count):
         starts.append([of_layer[:, i] for of_layer in slopes])
-    shakes = SHAKES if network.batch == 1 else 0
+    is_one_of_many = network.batch > 1 or task.memory is not None
+    shakes = 0 if is_one_of_many else SHAKES
     return alternating(problem, task.budget, starts, restarts=RESTARTS, shakes=shakes)
