@@ -29,6 +29,7 @@ ATTACKS = 10  # radii that are attacked: then the least that is broken is known 
 ATTACK_GROWTH = 8.0  # the next radius is so much larger, as long as none is broken
 SMALLEST = 2.0**-30  # a radius that is smaller than the first guess by this is not tried
 LARGEST_GUESS = 1e6  # of a radius; more is found if it is certified
+TINY_GRADIENT = 1e-300  # nothing is divided by zero
 
 
 def largest_radius(clip: tuple[float, float] | None, scale: Scale = None) -> float:
@@ -141,6 +142,7 @@ def _expected(network: Network, points: Array, labels: Array) -> Array:
     rows = margin_rows(network, labels[owners], others)
     margins = np.einsum("ro,ro->r", rows, outputs[owners])
     gradients = np.abs(margin_gradients(network, points[owners], rows)).sum(axis=1)
-    radii = np.maximum(margins, 0.0) / np.maximum(gradients, margins / LARGEST_GUESS)
+    positive = np.maximum(margins, 0.0)
+    radii = positive / np.maximum(gradients, positive / LARGEST_GUESS + TINY_GRADIENT)
     least = radii.reshape(len(points), -1).min(axis=1)
     return np.where(least > 0, least, 1.0)
