@@ -12,9 +12,9 @@ from typing import Any, Literal
 
 import numpy as np
 
-from .cells.reduced import seconds_to_reduce
 from .cells.refine import refine
 from .certificates.certificate import Certificate
+from .certificates.multipliers import seconds_to_write
 from .certificates.write import certify as write_certificate
 from .errors import LipoptError
 from .lower.gradients import sample
@@ -75,6 +75,21 @@ class Asked:
         return Asked(network, question, pieces(domain), words)
 
 
+def pose_in_time(network: Network, question: Question, budget: Budget, certify: bool) -> Posed:
+    """The question, with the best intervals that there is time for.
+
+    A certificate starts from intervals that a checker finds again: from all that there are, or from
+    plain ones."""
+
+    def show(fraction: float) -> None:
+        budget.progress("bounding pre-activations", fraction)
+
+    posed = pose(network, question, show, lambda: budget.seconds_left <= 0)
+    if certify and not posed.can_be_found_again:
+        posed = pose(network, question, plain=True)
+    return refine(posed, budget)
+
+
 @dataclass(frozen=True, eq=False)
 class Inquiry:
     """A question about one convex domain, posed, with its lower bounds."""
@@ -91,21 +106,10 @@ class Inquiry:
     def start(
         asked: Asked, part: Domain, budget: Budget, samples: int, certify: bool = False
     ) -> Inquiry:
-        """Pose the question and look for lower bounds, which get half of the time.
-
-        A checker takes all intervals that it can get, and a certificate has to start from the same:
-        then they take the time that they need."""
+        """Pose the question and look for lower bounds, which get half of the time."""
         start = time.monotonic()
         first = budget.share(INTERVAL_SHARE)
-
-        def show(fraction: float) -> None:
-            budget.progress("bounding pre-activations", fraction)
-
-        def is_late() -> bool:
-            return first.seconds_left <= 0 and not certify
-
-        posed = pose(asked.network, replace(asked.question, domain=part), show, is_late)
-        posed = refine(posed, first)
+        posed = pose_in_time(asked.network, replace(asked.question, domain=part), first, certify)
         was_late = part is not None and first.seconds_left <= 0
         best = walked(posed, sample(posed, budget, samples), budget)
         pop_lower = pop_lower_of(posed, best, budget)
@@ -243,7 +247,11 @@ class Inquiry:
             keeps_proof=certify,
         )
         if certify and budget.deadline is not None:
-            return replace(task, rehearse=partial(_write_one, posed, task))
+            return replace(
+                task,
+                rehearse=partial(_write_one, posed, task),
+                seconds_to_write=seconds_to_write(problem),
+            )
         return task
 
     def _least(self, method: Method) -> float:
@@ -272,10 +280,9 @@ class Inquiry:
         closest = value_of(self.best) * (1 + (budget.gap or MAX_GAP))
         if answer.worst.value <= closest:
             return answer
-        if budget.seconds_left <= seconds_to_reduce(self.posed):
-            return answer.with_status("time limit")
+        left = budget.without(max(task.seconds_to_write for task in answer.tasks))
         try:
-            deeper = self._answer(Branch(cells=cells), budget, certify, answer.worst.value)
+            deeper = self._answer(Branch(cells=cells), left, certify, answer.worst.value)
         except LipoptError as error:
             return answer.with_details(refused={"branch": str(error)}).with_lp()
         except KeyboardInterrupt:

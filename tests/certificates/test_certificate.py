@@ -10,7 +10,7 @@ import pytest
 import scipy.sparse as sp
 import torch
 from hypothesis import given, settings
-from lipcheck_files import verdict
+from lipcheck_files import file_of, verdict
 from networks import ARCHITECTURES, GLOBAL_KINDS, make_network, side_by_side
 from strategies import Question, questions
 
@@ -39,6 +39,7 @@ from lipopt.problem.task import Task, UpperBound
 from lipopt.readers.builder import Builder
 
 METHODS = ("path-sum", "product", "sdp", "lipopt")
+BALL = Ball(np.full(4, 0.1), 0.3)
 
 
 def export(network, method, *, norm="linf", output=None, margin=None, domain=None, directory):
@@ -537,3 +538,33 @@ def test_sparse_factors(seed):
     lines = Lines("\n".join([head, elimination, *rows, ""]).encode())
     check_semidefinite(lines, Matrix(exact, order))
     assert factor_lines(sp.csr_array(S - 30 * sp.eye_array(order)), np.zeros(order)) is None
+
+
+@pytest.mark.parametrize("method", ["auto", "path-sum", "sdp", "branch"])
+@pytest.mark.parametrize("kind", ["relu", "tanh"])
+def test_without_time_for_all_intervals_plain_ones_are_certified(method: str, kind: str) -> None:
+    """A checker would find better intervals than those of a pass that was cut off in the middle."""
+    network = _four_layers(kind)
+    result = bound(network, domain=BALL, method=method, time_limit=1e-6, certify=True, samples=20)
+    assert result.certificate is not None
+    assert "\nrelaxations none\n" in result.certificate.text
+    code, claim = verdict(file_of(network), result.certificate.text.encode())
+    assert (code, claim is not None and claim.bound == result.upper) == (0, True)
+
+
+def test_layers_with_too_much_work_for_backward_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without a limit on time, too, a certificate starts from intervals that a checker finds."""
+    network = _four_layers("tanh")
+    monkeypatch.setattr(
+        "lipopt.problem.intervals.MAX_WORK", 2 * 8 * 100
+    )  # the third layer has more
+    result = bound(network, domain=BALL, method="sdp", certify=True, samples=20)
+    assert result.certificate is not None
+    code, _ = verdict(file_of(network), result.certificate.text.encode())
+    assert code == 0
+
+
+def _four_layers(kind: str) -> Network:
+    rng = np.random.default_rng(0)
+    weights = [rng.standard_normal(shape) for shape in ((8, 4), (8, 8), (8, 8), (1, 8))]
+    return load(weights, activation=kind)

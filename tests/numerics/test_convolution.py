@@ -17,7 +17,7 @@ import lipopt
 from lipopt.methods.baselines import path_sum_bound, product_bound
 from lipopt.model.network import Affine, Network
 from lipopt.model.norms import NormName
-from lipopt.numerics.arrays import Array, dense, squares, tidy, transposed
+from lipopt.numerics.arrays import Array, dense, squares, tidy
 from lipopt.numerics.convolution import Convolution
 from lipopt.numerics.rounding import terms
 from lipopt.problem.question import Question, pose
@@ -139,7 +139,7 @@ def test_it_is_its_matrix(case: tuple[Convolution, Array], seed: int, is_part: b
     assert matrix.shape == expected.shape
     assert matrix.size == np.count_nonzero(expected)
     assert np.array_equal(dense(matrix), expected)
-    assert np.array_equal(dense(transposed(matrix)), expected.T)
+    assert np.array_equal(dense(matrix.T), expected.T)
     assert np.array_equal(dense(abs(-matrix * 2.0)), 2.0 * abs(expected))
     assert np.allclose(dense(squares(matrix)), expected**2, rtol=1e-15)
     x = rng.normal(size=(expected.shape[1], 3))
@@ -154,7 +154,7 @@ def test_it_is_its_matrix(case: tuple[Convolution, Array], seed: int, is_part: b
     if isinstance(matrix, Convolution):
         assert np.array_equal(matrix.entries_by_row(), counts)
     assert terms(tidy(matrix)) >= counts.max(initial=0)
-    assert terms(transposed(matrix)) >= (expected != 0).sum(axis=0).max(initial=0)
+    assert terms(matrix.T) >= (expected != 0).sum(axis=0).max(initial=0)
 
 
 @settings(max_examples=20)

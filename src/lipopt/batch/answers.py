@@ -21,15 +21,14 @@ from typing import NamedTuple, TypeAlias
 
 import numpy as np
 
-from ..cells.refine import refine
 from ..errors import reason_of
-from ..inquiry import Inquiry, Settled, pop_lower_of, value_of
+from ..inquiry import INTERVAL_SHARE, Inquiry, Settled, pop_lower_of, pose_in_time, value_of
 from ..lower.gradients import sample_rows
 from ..methods.sdp.method import SDP
 from ..model.domain import flat_scale
 from ..model.network import Network
 from ..numerics.blas import quiet
-from ..problem.question import Question, pose
+from ..problem.question import Question
 from ..problem.task import Budget, Memory, Task, UpperBound
 from .balls import is_kept, margins_at, target_matrix
 from .rows import Ask, Point, Row, Target, blank_row
@@ -186,7 +185,8 @@ def prepare(visit: Visit, radius: float) -> list[PendingRow]:
     ball = ask.ball(visit.point.x, radius)
     units = None if ask.scale is None else flat_scale(ask.scale, network.input_size)
     question = Question(ask.norm, target_matrix(network, targets), ball, units)
-    posed = refine(pose(network, question), Budget(seed=ask.seed))
+    budget = Budget.of(ask.time_limit, ask.seed).share(INTERVAL_SHARE)
+    posed = pose_in_time(network, question, budget, ask.wants_certificates)
     samples = sample_rows(posed, ask.samples, visit.seed(targets[0]))
     margins: Sequence[float | None] = [None] * len(targets)
     if ask.margins:

@@ -17,6 +17,7 @@ import numpy as np
 
 from ..model.round_ball import InputSet
 from ..numerics.arrays import Array
+from ..problem.task import is_past
 from .elimination import Eliminated, Mix, Neurons, Rows, lower_bounds
 
 STEPS = 12
@@ -24,13 +25,21 @@ FIRST_STEP = 0.5  # of a mix, for the largest derivative of a row
 SHRINK = 0.75  # of the step, every time
 
 
-def ascend(rows: Rows, groups: list[Neurons], mixes: list[Mix], domain: InputSet) -> list[Mix]:
-    """Better mixes than these, for every row on its own."""
+def ascend(
+    rows: Rows,
+    groups: list[Neurons],
+    mixes: list[Mix],
+    domain: InputSet,
+    deadline: float | None,
+) -> list[Mix]:
+    """Better mixes than these, for every row on its own; no more steps after the deadline."""
     found = lower_bounds(rows, groups, mixes, domain)
     best_bounds = found.bounds
     best = mixes
     step = FIRST_STEP
     for _ in range(STEPS):
+        if is_past(deadline):
+            break
         mixes = _stepped(mixes, _derivatives(groups, mixes, found, domain), step)
         found = lower_bounds(rows, groups, mixes, domain)
         is_better = found.bounds > best_bounds

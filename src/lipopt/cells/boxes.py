@@ -14,7 +14,7 @@ import numpy as np
 
 from ..model import activations
 from ..model.network import Activation, Affine, Network
-from ..numerics.arrays import Array, Matrix, dense, transposed
+from ..numerics.arrays import Array, Matrix, dense
 from ..numerics.rounding import TINY, UNIT, gamma, up
 from ..numerics.spread import Spread
 from ..problem.intervals import Interval
@@ -140,7 +140,7 @@ class Boxes:
                 continue
             if isinstance(node, Affine):
                 for source, matrix in node.terms:
-                    _add(found, source, found[i].times(_floats(transposed(matrix))))
+                    _add(found, source, found[i].times(_floats(matrix.T)))
             else:
                 _add(found, self.network.activations[i].source, _times(found[i], slopes[i]))
         found[0] = found[0].scaled(self.scale[:, None], self.scale[:, None])

@@ -7,7 +7,6 @@ is attained at points of the cell cannot be excluded from it.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from enum import Enum
@@ -18,6 +17,7 @@ import numpy as np
 from ..numerics.arrays import Array
 from ..problem.derivative import DerivativeProblem
 from ..problem.proofs import Cuts
+from ..problem.task import is_past
 from ..solvers.polytope import Minimum
 from .cell import Cell
 from .points import candidates, with_found
@@ -142,11 +142,11 @@ def _ascent_cuts(walk: Walk, deadline: float | None) -> None:
         return  # there are no lines to choose
     for sign in (1.0, -1.0):
         neurons = walk.undecided()
-        is_late = deadline is not None and time.monotonic() > deadline
-        if len(neurons) == 0 or is_late:
+        if len(neurons) == 0 or is_past(deadline):
             return
         weights = np.zeros((len(neurons), len(walk.cell.constraints)))
-        walk.keep(walk.bound(neurons, sign, weights, walk.better_mixes(neurons, sign, weights)))
+        mixes = walk.better_mixes(neurons, sign, weights, deadline)
+        walk.keep(walk.bound(neurons, sign, weights, mixes))
 
 
 def _constrain(walk: Walk, programs: Programs, is_new: bool) -> None:

@@ -11,13 +11,12 @@ of it that were found. The bound that follows by elimination knows the ball itse
 
 from __future__ import annotations
 
-import time
-
 import numpy as np
 
 from ..model.norms import Norm
 from ..model.round_ball import InputSet, RoundBall
 from ..numerics.arrays import Array
+from ..problem.task import is_past
 from ..solvers.polytope import Minimum, Polytope
 from .cell import Constraint
 from .elimination import Mix, Neurons
@@ -91,7 +90,7 @@ class Programs:
 
     def minimize(self, neuron: int, sign: float) -> Minimum | None:
         """The minimum of sign times a neuron's input over the polytope, if there is time for it."""
-        if self.deadline is not None and time.monotonic() > self.deadline:
+        if is_past(self.deadline):
             return None
         form = self.walk.forms.rows[neuron]
         found = self._minimize(sign * form[self.columns])

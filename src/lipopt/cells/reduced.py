@@ -30,7 +30,7 @@ from ..problem.question import Posed, slope_ranges
 
 MAX_ENTRIES = 2**27  # of all forms together: 1 GB
 # Multiplications in a second, on a slow machine, by sparse matrices and by dense ones.
-SPARSE_SPEED = 3e8
+SPARSE_SPEED = 6e8
 DENSE_SPEED = 5e9
 
 

@@ -11,13 +11,13 @@ whether such a region has an interior, and finds a point deep in it.
 
 from __future__ import annotations
 
-import time
 from dataclasses import dataclass, field
 
 import numpy as np
 
 from ..model.round_ball import InputSet
 from ..numerics.arrays import Array
+from ..problem.task import is_past
 from .programs import deepest_point
 from .reduced import Reduced
 
@@ -49,8 +49,10 @@ class RegionWalk:
     def climb(self, point: Array, programs: int) -> tuple[Array | None, int]:
         """The last point of a walk uphill, None if it has no step, and how many programs are left."""
         found = None
+        if programs == 0 or is_past(self.deadline):
+            return found, programs
         region = self.region_at(point)
-        while programs > 0 and not self._is_late():
+        while programs > 0 and not is_past(self.deadline):
             better = self._better_neighbours(region)
             if not better:
                 break
@@ -63,7 +65,7 @@ class RegionWalk:
                     found = deepest
                     region = candidate
                     break
-                if self._is_late():
+                if is_past(self.deadline):
                     break
         return found, programs
 
@@ -72,30 +74,29 @@ class RegionWalk:
         y = self.reduced.inputs_of_neurons(point[:, None])[:, 0]
         return self._region((self.ends[1:-1] < y).sum(axis=0))
 
-    def _is_late(self) -> bool:
-        return self.deadline is not None and time.monotonic() > self.deadline
-
     def _region(self, pieces: Array) -> Region:
         """What follows from the pieces that all neurons are at."""
         reduced = self.reduced
         inputs = reduced.inputs
         neurons = np.arange(reduced.neurons)
         slopes = self.slopes[pieces, neurons]
-        own = np.delete(reduced.forms.rows, reduced.columns(neurons), axis=1)
-        between = reduced.forms.rows[:, reduced.columns(neurons)]
+        rows = reduced.forms.rows
+        between = rows[:, inputs:-1]
         forms = np.zeros((reduced.neurons, inputs + 1))
         outputs = np.zeros((reduced.neurons, inputs + 1))
         for group in reduced.groups:
             before = slice(0, group.start)
-            forms[group] = own[group] + between[group, before] @ outputs[before]
+            forms[group] = between[group, before] @ outputs[before]
+            forms[group, :-1] += rows[group, :inputs]
+            forms[group, -1] += rows[group, -1]
             outputs[group] = slopes[group, None] * forms[group]
             outputs[group, -1] += self.offsets[pieces[group], neurons[group]]
-        reach = reduced.objective.rows[:, reduced.columns(neurons)].copy()
+        reach = reduced.objective.rows[:, inputs:-1].copy()
         for group in reversed(reduced.groups):
             before = slice(0, group.start)
             reach[:, before] += (reach[:, group] * slopes[group]) @ between[group, before]
         direct = reduced.objective.rows[:, :inputs]
-        jacobian = direct + (reach * slopes) @ own[:, :inputs]
+        jacobian = direct + (reach * slopes) @ rows[:, :inputs]
         return Region(pieces, forms, jacobian, reach)
 
     def _better_neighbours(self, region: Region) -> list[Array]:

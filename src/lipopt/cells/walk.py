@@ -124,11 +124,13 @@ class Walk:
         ends = _shortened(found.bounds, self.low[neurons], self.high[neurons])
         return Cuts(sign < 0, neurons, sign * ends, weights, slopes, found.multipliers)
 
-    def better_mixes(self, neurons: Array, sign: float, weights: Array) -> list[Mix]:
+    def better_mixes(
+        self, neurons: Array, sign: float, weights: Array, deadline: float | None
+    ) -> list[Mix]:
         """Mixes that are better than the usual ones, for every neuron on its own."""
         rows = self.rows(neurons, sign, weights)
         mixes = self.usual_mixes(len(neurons))
-        return ascend(rows, self.groups, mixes, self.cell.inputs)
+        return ascend(rows, self.groups, mixes, self.cell.inputs, deadline)
 
     def usual_mixes(self, rows: int) -> list[Mix]:
         """For every group before, the lines that are best in the middle."""

@@ -11,9 +11,11 @@ import scipy.sparse as sp
 
 from ..errors import LipoptError
 from ..methods.baselines import path_sum_bound
+from ..methods.sdp.sparse_dual import is_sparse
 from ..model.network import Network
 from ..model.norms import Norm
-from ..numerics.arrays import Array
+from ..numerics.arrays import Array, as_csr, tidy
+from ..problem.derivative import DerivativeProblem
 from ..problem.presolve import one_input
 from ..problem.proofs import Multipliers
 from ..problem.task import Task
@@ -25,7 +27,20 @@ from .flat import Flat, flatten, settled_neurons, variable_lines
 SDP_BITS = 52  # binary digits of the largest multiplier of a layer
 SDP_LOSS = 1e-4  # the largest loss by rounding, relative
 SETTLED = 1e-6  # what neurons that are not variables may add to the claim, relative to the bound
+# What is written and computed for a matrix of the dual, on a slow machine: its entries, and the
+# multiplications of its factorization; the rows of a sparse one.
+SECONDS_FOR_AN_ENTRY = 2.8e-7
+SECONDS_FOR_A_MULTIPLICATION = 1.5e-11
+SECONDS_FOR_A_SPARSE_ROW = 1.6e-4
 INFLATIONS = (0.0, 1e-9, 1e-8, 1e-7, 1e-6, 1e-5, 3e-5)  # of the multipliers, for every layer
+
+
+def seconds_to_write(problem: DerivativeProblem) -> float:
+    """About how long a part with the rule `sdp` takes, on a slow machine."""
+    order = float(sum(problem.sizes) + problem.outputs)
+    if is_sparse(problem):
+        return SECONDS_FOR_A_SPARSE_ROW * order
+    return SECONDS_FOR_AN_ENTRY * order**2 + SECONDS_FOR_A_MULTIPLICATION * order**3
 
 
 def multipliers_part(
@@ -129,17 +144,34 @@ def _cost(multipliers: Rounded, every: bool) -> Fraction:
 
 
 def _dual_matrix(flat: Flat, grid: _Grid) -> sp.csr_array:
-    """S of the rule `sdp`, in floating point."""
-    mu = grid.mu.values
-    delta = grid.delta.values
+    """S of the rule `sdp`, in floating point.
+
+    For a neuron, sym[(e - l A)(e - u A)^T] is e e^T, less (l + u) / 2 times e A^T and its transpose,
+    plus l u A A^T."""
     tau = np.concatenate([*(part.values for part in grid.tau), np.zeros(0)])
     n = flat.inputs
     variables = flat.A.shape[1]
-    neurons = sp.eye_array(variables - n, variables, k=n, format="csr")
-    below = neurons - sp.diags_array(flat.lower) @ flat.A
-    above = neurons - sp.diags_array(flat.upper) @ flat.A
-    half = below.T @ (sp.diags_array(tau) @ above)
+    crossed = sp.diags_array(tau * (flat.lower + flat.upper) / 2) @ as_csr(flat.A)
+    crossed = sp.block_array([[sp.csr_array((n, variables))], [crossed]], format="csr")
+    own = _weighted_squares(flat, tau * flat.lower * flat.upper) - crossed - crossed.T
     C = sp.csr_array(flat.C / 2)
-    S = sp.block_array([[(half + half.T) / 2, C.T], [C, None]], format="csr")
-    diagonal = np.concatenate([delta, np.zeros(variables - n), mu])
+    S = sp.block_array([[own, C.T], [C, None]], format="csr")
+    diagonal = np.concatenate([grid.delta.values, tau, grid.mu.values])
     return sp.csr_array(S + sp.diags_array(diagonal))
+
+
+def _weighted_squares(flat: Flat, weights: Array) -> sp.csr_array:
+    """The sum of A_a A_a^T over all neurons, with weights; layer by layer, each in its columns."""
+    width = flat.A.shape[1]
+    total = sp.csr_array((width, width))
+    first = 0
+    for group in flat.groups:
+        rows = slice(first, first + len(group.variables))
+        first = rows.stop
+        A = as_csr(flat.A[rows, :])
+        columns = np.unique(A.indices)
+        own = tidy(A[:, columns])
+        square = sp.coo_array(own.T @ (sp.diags_array(weights[rows]) @ own))
+        places = (columns[square.row], columns[square.col])
+        total = total + sp.csr_array((square.data, places), shape=total.shape)
+    return total

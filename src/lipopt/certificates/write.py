@@ -117,7 +117,7 @@ def certify(posed: Posed, tasks: Sequence[Task], bounds: Sequence[UpperBound]) -
     for k in range(question.rows.shape[0]):
         lines += row_lines(question.rows[[k], :])
     first = posed.intervals if posed.refinement is None else posed.refinement.before
-    lines += domain_lines(network, question.domain, first)
+    lines += domain_lines(network, question.domain, first, plain=posed.cuts == "none")
     lines += [f"bound {exact([claim])}", *body]
     text = "\n".join([*lines, f"end {len(lines)}", ""])
     return Certificate(text, claim, _loss(claim, before))
@@ -324,8 +324,12 @@ def _ball_lines(ball: RoundBall) -> list[str]:
     return ["domain ball", f"norm {ball.norm}", center, f"radii {exact(ball.radii)}"]
 
 
-def domain_lines(network: Network, domain: Domain, intervals: list[Interval] | None) -> list[str]:
-    """The domain and, for a box, the slopes of the lines around activations that backward bounds use."""
+def domain_lines(
+    network: Network, domain: Domain, intervals: list[Interval] | None, *, plain: bool = False
+) -> list[str]:
+    """The domain and, for a box, the slopes of the lines around activations that backward bounds use.
+
+    There are no such lines if the intervals are `plain`, those of interval propagation alone."""
     if domain is None or intervals is None:
         return ["domain space"]
     lower, upper = domain.bounds(network.input_size)
@@ -334,7 +338,7 @@ def domain_lines(network: Network, domain: Domain, intervals: list[Interval] | N
     lines += [f"lower {exact(lower)}", f"upper {exact(upper)}"]
     read = {node.source for node in network.activations.values()}
     intervals_are_enough = not any(reads_more_than_the_input(network, i) for i in read)
-    if intervals_are_enough:
+    if plain or intervals_are_enough:
         return [*lines, "relaxations none"]
     lines.append("relaxations all")
     for node in network.activations.values():

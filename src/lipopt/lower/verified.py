@@ -27,7 +27,7 @@ import scipy.sparse as sp
 
 from ..model.network import Activation, Affine, Input, Network
 from ..model.norms import Norm
-from ..numerics.arrays import Array, transposed
+from ..numerics.arrays import Array
 from ..numerics.rounding import TINY, gamma, terms, times_up, up, up_float
 from ..problem.intervals import enclose
 
@@ -127,7 +127,7 @@ def _backward(
     assert isinstance(node, Affine)
     found = []
     for source, matrix in node.terms:
-        back = transposed(matrix)
+        back = matrix.T
         error = gamma(terms(back)) * times_up(back, np.abs(g)) + node.size * TINY
         found.append((source, back @ g, error))
     return found

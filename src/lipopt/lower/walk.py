@@ -16,7 +16,8 @@ from ..problem.task import Budget, Sample
 from .gradients import JacobianNorm
 
 MOST_PROGRAMS = 50
-WORK = 4e5  # neurons (inputs + neurons), for all programs: some hundredths of a second
+FEWEST_PROGRAMS = 4  # fewer take more time than what they gain is worth
+WORK = 4e5  # neurons (inputs + neurons), for all programs: a tenth of a second
 LONGEST_START = 0.1  # seconds to write the network in its open neurons
 
 
@@ -48,4 +49,5 @@ def _affordable_programs(posed: Posed) -> int:
     if seconds_to_reduce(posed) > LONGEST_START:
         return 0
     work = neurons * (posed.problem.inputs + neurons) * round_work(posed.ball)
-    return min(MOST_PROGRAMS, int(WORK / work))
+    programs = int(WORK / work)
+    return min(MOST_PROGRAMS, programs) if programs >= FEWEST_PROGRAMS else 0

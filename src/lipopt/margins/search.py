@@ -7,7 +7,6 @@ that have no neuron to split are decided by a linear program.
 from __future__ import annotations
 
 import heapq
-import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
@@ -17,6 +16,7 @@ import numpy as np
 
 from ..numerics.arrays import Array
 from ..problem.proofs import MarginEmpty, MarginLeaf, MarginSplit, MarginTree
+from ..problem.task import is_past
 from . import programs, splits
 from .ascent import Batch, ascend, differentiate, evaluate, slopes_of
 from .cells import Constraint, Place, Region, are_empty, batch_of
@@ -39,7 +39,7 @@ class Limits:
 
     @property
     def is_time_up(self) -> bool:
-        return self.deadline is not None and time.monotonic() > self.deadline
+        return is_past(self.deadline)
 
 
 @dataclass(eq=False)

@@ -9,7 +9,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from ..numerics.arrays import Array, Matrix, dense, transposed
+from ..numerics.arrays import Array, Matrix, dense
 from ..numerics.rounding import times_up, up, up_float
 from ..problem.derivative import Blocks, DerivativeProblem
 from ..problem.in_time import OutOfTimeError, in_time
@@ -60,7 +60,7 @@ def path_sum_rows(problem: DerivativeProblem) -> Array:
         layer = problem.layers[i - 1]
         through = up(layer.steepest[:, None] * gradient[i], 1)
         for source, matrix in layer.blocks.items():
-            added = times_up(transposed(matrix), through)
+            added = times_up(matrix.T, through)
             gradient[source] = up(gradient[source] + added, 1)
     return gradient[0].T
 

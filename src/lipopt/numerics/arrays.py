@@ -79,11 +79,6 @@ def as_csr(matrix: Matrix) -> sp.csr_array:
     return sp.csr_array(written, dtype=np.float64)
 
 
-def transposed(matrix: Matrix) -> Matrix:
-    """The transpose of a matrix, in CSR if it is sparse."""
-    return matrix.T.tocsr() if sp.issparse(matrix) else matrix.T
-
-
 def has_nonzeros(matrix: Matrix) -> bool:
     """Whether a matrix has an entry that is not zero."""
     return bool(np.any(stored(matrix)))

@@ -40,7 +40,8 @@ def up_float(x: float, n: float) -> float:
 def terms(matrix: Matrix) -> int:
     """The largest number of terms in a row of `matrix`: how many products one entry of `matrix @ x` sums."""
     if sp.issparse(matrix):
-        return int(np.diff(matrix.indptr).max(initial=0))
+        by_row = np.diff(matrix.indptr) if matrix.format == "csr" else np.bincount(matrix.indices)
+        return int(by_row.max(initial=0))
     if isinstance(matrix, Convolution):
         return matrix.terms
     return int(matrix.shape[1])

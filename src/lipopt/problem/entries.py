@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ..numerics.arrays import Array, dense, transposed
+from ..numerics.arrays import Array, dense
 from ..numerics.rounding import TINY, gamma
 from ..numerics.spread import Spread
 from .derivative import Blocks, DerivativeProblem, Layer
@@ -50,7 +50,7 @@ def _paths(problem: DerivativeProblem) -> Array:
         layer = problem.layers[i - 1]
         through = (reached[i] & (layer.steepest > 0)[:, None]).astype(np.float64)
         for source, matrix in layer.blocks.items():
-            reached[source] |= abs(transposed(matrix)) @ through > 0
+            reached[source] |= abs(matrix.T) @ through > 0
     return reached[0].T
 
 
@@ -64,7 +64,7 @@ def _backward(problem: DerivativeProblem) -> Spread:
         layer = problem.layers[i - 1]
         through = _with_slopes(coefficients[i], layer)
         for source, matrix in layer.blocks.items():
-            coefficients[source] += through.times(transposed(matrix))
+            coefficients[source] += through.times(matrix.T)
     middle, half, size = coefficients[0]
     return Spread(middle.T, half.T, size.T)
 

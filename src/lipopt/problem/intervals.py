@@ -55,6 +55,7 @@ class Enclosure:
     terms: list[Interval] = field(default_factory=list)  # the same, in sums
     lines: dict[int, Lines] = field(default_factory=dict)
     factors: dict[int, Interval] = field(default_factory=dict)
+    has_all_cuts: bool = True  # whether no backward bound was left out
 
     def append(self, interval: Interval) -> None:
         """The interval of the next node."""
@@ -97,11 +98,13 @@ class Enclosure:
         before = (*self.network.nodes[: 1 + max(node.sources, default=0)], node)
         work = 2 * len(rows) * _count_weights(before)
         if work > MAX_WORK:
+            self.has_all_cuts = False
             return lo, hi
         entries = 2 * len(rows) * max(own.size for own in before)
         parts = 1 + max(entries // MAX_ENTRIES, int(work // MAX_PART_WORK))
         for part in np.array_split(rows, parts):
             if self.is_late():
+                self.has_all_cuts = False
                 break
             # One row for every entry, and one for its negative: lower bounds of both.
             count = len(part)

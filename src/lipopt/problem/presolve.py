@@ -34,7 +34,6 @@ from ..numerics.arrays import (
     has_nonzeros,
     stored,
     tidy,
-    transposed,
 )
 from ..numerics.convolution import Convolution
 from ..numerics.rounding import TINY, gamma, terms, times_up, up, up_float
@@ -176,12 +175,12 @@ def _gradient_sums(problem: DerivativeProblem) -> list[Array]:
     """Bounds on |gradient in x| by source, summed over the rows of C."""
     gradient = [np.zeros(n) for n in problem.sizes]
     for source, matrix in problem.objective.items():
-        gradient[source] += times_up(transposed(matrix), np.ones(matrix.shape[0]))
+        gradient[source] += times_up(matrix.T, np.ones(matrix.shape[0]))
     for i in range(len(problem.layers), 0, -1):
         s = problem.layers[i - 1].steepest
         through = _up_where(s > 0, s * gradient[i], 1)
         for source, matrix in problem.layers[i - 1].blocks.items():
-            gradient[source] = up(gradient[source] + times_up(transposed(matrix), through), 1)
+            gradient[source] = up(gradient[source] + times_up(matrix.T, through), 1)
     return gradient
 
 

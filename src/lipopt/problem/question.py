@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 import scipy.sparse as sp
@@ -73,6 +73,10 @@ class Refinement:
     proof: Tree  # of one cell, the whole domain
 
 
+# How many of the intervals that backward bounds can cut down were cut.
+Cuts: TypeAlias = Literal["all", "some", "none"]
+
+
 @dataclass(frozen=True, eq=False)
 class Posed:
     """A question about a network, made ready for the methods."""
@@ -85,6 +89,12 @@ class Posed:
     refinement: Refinement | None = None  # how the intervals became what they are
     products: tuple[Product, ...] = ()  # in a ball or a box
     factors: Factors = field(default_factory=dict)  # the ranges of their factors
+    cuts: Cuts = "all"
+
+    @property
+    def can_be_found_again(self) -> bool:
+        """Whether a checker finds the same intervals."""
+        return self.cuts != "some"
 
     @property
     def network(self) -> Network:
@@ -115,7 +125,8 @@ class Posed:
         """The same question about the network as it was given: no merged neurons, plain intervals."""
         if not self.merged.merges and self.refinement is None:
             return self
-        return pose(self.merged.original, self.question, merging=False)
+        plain = self.cuts == "none"
+        return pose(self.merged.original, self.question, merging=False, plain=plain)
 
     def only(self, row: int) -> Posed:
         """The same for one row."""
@@ -147,10 +158,12 @@ def pose(
     is_late: Callable[[], bool] = lambda: False,
     *,
     merging: bool = True,
+    plain: bool = False,
 ) -> Posed:
     """The derivative problem of a question, with the intervals that its slopes come from.
 
-    Once it `is_late`, the intervals get no better. Without `merging`, all neurons stay."""
+    Once it `is_late`, the intervals get no better; `plain` ones are those of interval propagation
+    alone. Without `merging`, all neurons stay."""
     smaller = merged(network) if merging else Merged(network, network)
     network = smaller.network
     if question.domain is None:
@@ -160,12 +173,25 @@ def pose(
     ends = question.domain.bounds(size)
     ball = question.domain.ball(size)
     products = find_products(network)
-    enclosure = enclose(network, *ends, ball, products, progress, is_late)
+    if plain:
+        enclosure = enclose(network, *ends, ball, products, progress, lambda: True)
+    else:
+        enclosure = enclose(network, *ends, ball, products, progress, is_late)
     intervals = enclosure.intervals
     factors = enclosure.factors
     raw = raw_problem(network, question, intervals)
     problem = presolve(factored(network, raw, products, factors, intervals))
-    return Posed(smaller, question, intervals, raw, problem, products=products, factors=factors)
+    cuts: Cuts = "all" if enclosure.has_all_cuts else "some"
+    return Posed(
+        smaller,
+        question,
+        intervals,
+        raw,
+        problem,
+        products=products,
+        factors=factors,
+        cuts="none" if plain else cuts,
+    )
 
 
 def raw_problem(

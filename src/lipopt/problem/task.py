@@ -20,6 +20,11 @@ Status: TypeAlias = Literal[
 ]
 
 
+def is_past(deadline: float | None) -> bool:
+    """Whether a deadline, on the clock of time.monotonic, has come; None for no deadline."""
+    return deadline is not None and time.monotonic() > deadline
+
+
 def _silent(message: str, fraction: float | None = None) -> None:
     """Progress that is not shown."""
 
@@ -67,6 +72,10 @@ class Budget:
         """The same budget with so many seconds more, if time is limited at all."""
         return self if self.deadline is None else replace(self, deadline=self.deadline + seconds)
 
+    def without(self, seconds: float) -> Budget:
+        """The same budget without its last seconds, if time is limited at all."""
+        return self.with_grace(-seconds)
+
     def share(self, part: float) -> Budget:
         """The same budget with a part of the time that is left, if time is limited at all."""
         return self if self.deadline is None else self.at_most(self.seconds_left * part)
@@ -104,6 +113,7 @@ class Task:
     finds_pop_lower: bool = True  # whether a lower bound on the optimum is asked for as well
     # Where time is limited, what writes a bound's certificate: to learn how long that takes.
     rehearse: Callable[[UpperBound], object] | None = None
+    seconds_to_write: float = 0.0  # about how long the certificate of an SDP takes
 
     @property
     def seconds_left(self) -> float:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -15,7 +14,7 @@ from ...cells.reduced import Reduced
 from ...numerics.arrays import Array
 from ...problem.derivative import DerivativeProblem
 from ...problem.proofs import Branching, Cuts, InputSplit, Relaxed, Split
-from ...problem.task import Budget, Task
+from ...problem.task import Budget, Task, is_past
 from ..sdp.method import SDP
 from .choose import NeuronSplits, are_boxes_enough, possible_splits, wants_boxes
 
@@ -91,7 +90,7 @@ class Expander:
         Bounds of at most `target` are good enough."""
         divided = []
         for outcome in outcomes:
-            divided.append(None if self._is_late() else _parts(outcome))
+            divided.append(None if is_past(self.deadline) else _parts(outcome))
         cells = [cell for parts in divided if parts is not None for cell in parts]
         found = iter(self._examine_all(cells, target))
         results: list[list[Outcome] | None] = []
@@ -112,9 +111,6 @@ class Expander:
     def has_boxes(self) -> bool:
         """Whether all cells are boxes, which are examined together."""
         return are_boxes_enough(self.reduced.network, self.root.inputs)
-
-    def _is_late(self) -> bool:
-        return self.deadline is not None and time.monotonic() > self.deadline
 
     def _examined(self, cells: Sequence[Cell]) -> list[Examined]:
         """Cells one by one, boxes together."""

@@ -12,7 +12,7 @@ import numpy as np
 from ...cells.cell import Cell, Points, whole_domain
 from ...cells.points import most_points
 from ...cells.programs import round_work
-from ...cells.reduced import Reduced, reduce
+from ...cells.reduced import Reduced, reduce, seconds_to_reduce
 from ...cells.regions import RegionWalk
 from ...errors import LipoptError
 from ...lower.gradients import JacobianNorm
@@ -20,6 +20,7 @@ from ...model.round_ball import InputSet
 from ...problem.proofs import Tree
 from ...problem.question import Posed
 from ...problem.task import Budget, Task, UpperBound
+from ..baselines import PathSum
 from ..registry import register
 from .choose import are_boxes_enough
 from .expand import Expander
@@ -51,6 +52,8 @@ class Branch:
         posed = task.posed
         if posed is None:
             raise LipoptError("branch and bound needs a network, not a problem alone")
+        if task.budget.seconds_left <= seconds_to_reduce(posed):
+            return _out_of_time(task)
         reduced = reduce(posed)
         cell = with_points(reduced, whole_domain(reduced, posed.intervals, posed.ball), task)
         expander = Expander(reduced, cell, task.budget.deadline)
@@ -100,6 +103,23 @@ class Branch:
             if gap is not None:
                 return gap
         return GAP
+
+
+def _out_of_time(task: Task) -> UpperBound:
+    """What is known without a single cell."""
+    found = PathSum()(task)
+    lower = 0.0 if task.best is None else task.best.value
+    return replace(
+        found,
+        status="time limit",
+        best=task.best,
+        details={
+            "cells": 0,
+            "empty": 0,
+            "neurons": task.problem.neurons,
+            "history": [(0.0, lower, found.value, 0)],
+        },
+    )
 
 
 def _proof(reduced: Reduced, search: Search) -> Tree | None:

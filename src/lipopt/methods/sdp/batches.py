@@ -19,6 +19,8 @@ MAX_BLOCK_ON_CPU = 12_000
 MAX_BLOCK_ON_DEVICE = 32_000
 # How many of the largest blocks may be needed at once, instead of one: all blocks are kept.
 MAX_BLOCKS = 4
+# How many entries of dense blocks are written in a second, on a slow machine.
+ENTRIES_IN_A_SECOND = 2e8
 
 
 def runs_on_cpu(device: str | None) -> bool:
@@ -79,6 +81,16 @@ def _largest_possible(device: str | None) -> int:
 def _largest_dense_block(problem: DerivativeProblem) -> int:
     """The order of the largest dense block that is factorized: 0 where S is sparse."""
     return 0 if is_sparse(problem) else largest_block(problem)
+
+
+def seconds_to_begin(problems: Sequence[DerivativeProblem]) -> float:
+    """About how long it takes to write the dense blocks of their duals."""
+    entries = 0
+    for problem in problems:
+        if not is_sparse(problem):
+            for blocks in problem.all_blocks():
+                entries += sum(prod(matrix.shape) for matrix in blocks.values())
+    return entries / ENTRIES_IN_A_SECOND
 
 
 def largest_block(problem: DerivativeProblem) -> int:

@@ -31,7 +31,13 @@ from ...problem.task import Status, Task, UpperBound
 from ..baselines import path_sum_bound
 from ..registry import register
 from .backend import Backend, backend, enough_memory
-from .batches import check_blocks, is_too_large, runs_on_cpu, split_into_batches
+from .batches import (
+    check_blocks,
+    is_too_large,
+    runs_on_cpu,
+    seconds_to_begin,
+    split_into_batches,
+)
 from .cuts import Cuts
 from .dual import Dual
 from .first_layers import smallest_cut, without_first_layers
@@ -83,6 +89,7 @@ class SDP:
             raise LipoptError(f"the gap must be positive, got {self.gap}")
 
     def __call__(self, task: Task) -> UpperBound:
+        task = replace(task, budget=task.budget.without(task.seconds_to_write))
         if not task.keeps_proof and is_too_large(task.problem, self.device):
             count = smallest_cut(task.problem, self.device)
             if count is not None:
@@ -135,6 +142,8 @@ class SDP:
         if not problems[0].layers and not norm.is_hard(output):
             return [_linear_bound(problem) for problem in problems]
         check_blocks(problems, self.device)
+        if tasks[0].seconds_left <= seconds_to_begin(problems):
+            return [_out_of_time(task) for task in tasks]
         search = Search(self.rank, self.gap)
         if problems[0].norm.is_by_input:
             bounds = []
@@ -204,6 +213,12 @@ def _report(task: Task, found: Found) -> UpperBound:
         proof = PathSums()
         details["chosen"] = "path-sum"
     return UpperBound(up_float(found.value, 1), status, found.pop_lower, proof, details)
+
+
+def _out_of_time(task: Task) -> UpperBound:
+    """What is known without a search."""
+    bound = path_sum_bound(task.problem)
+    return UpperBound(bound, "time limit", proof=PathSums(), details={"chosen": "path-sum"})
 
 
 def _linear_bound(problem: DerivativeProblem) -> UpperBound:

@@ -54,8 +54,8 @@ def maximum_over_inputs(task: Task, search: Search, arrays: Backend) -> Found:
         batch = _InputBatch.of(problem, left[:count], whole)
         candidates = batch.candidates(known)
         state = search.run(batch.network, batch.dual, candidates, replace(task, memory=None))
-        known.note_values(batch, candidates, state, task)
         known.prove(batch, candidates, task)
+        known.note_values(batch, candidates, state, task)
         left = left[count:]
         left = left[known.bounds[left] > known.value]
         count = min(2 * count, INPUTS_PER_BATCH)
@@ -130,9 +130,11 @@ class _Known:
     def note_values(
         self, batch: _InputBatch, candidates: Sequence[Candidate], state: State, task: Task
     ) -> None:
-        """Keep the values of a search, and round the vectors of its best input."""
+        """Keep the values of a search and, if there is time, round the vectors of its best input."""
         self.primal = max(self.primal, *(candidate.value for candidate in candidates))
         self.rank = state.rank
+        if task.seconds_left <= 0:
+            return
         best = int(batch.network.backend.numpy(state.values).argmax())
         neurons = real_neurons(batch.problems[best], batch.filled[best])
         alone = replace(task, problem=batch.problems[best])
