@@ -38,8 +38,8 @@ from lipopt.problem.question import Question, pose
 from lipopt.problem.task import Budget, Task, UpperBound
 
 
-def convolutional(side: int) -> DerivativeProblem:
-    """The derivative problem of a random network over images of this side."""
+def convolutional_network(side: int) -> lipopt.Network:
+    """A random network over images of this side."""
     torch.manual_seed(side)
     model = nn.Sequential(
         nn.Conv2d(3, 16, 4, stride=2, padding=1),
@@ -51,7 +51,12 @@ def convolutional(side: int) -> DerivativeProblem:
         nn.ReLU(),
         nn.Linear(100, 10),
     )
-    network = lipopt.load(model.double(), input_shape=(3, side, side))
+    return lipopt.load(model.double(), input_shape=(3, side, side))
+
+
+def convolutional(side: int) -> DerivativeProblem:
+    """The derivative problem of such a network."""
+    network = convolutional_network(side)
     return pose(network, Question.about(network, output=0)).problem
 
 

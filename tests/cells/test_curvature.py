@@ -21,7 +21,8 @@ from lipopt.cells.reduced import Reduced, reduce
 from lipopt.lower.gradients import JacobianNorm
 from lipopt.lower.uphill import gradients
 from lipopt.model.activations import BENDING, bend_range, rising_range, slope, value
-from lipopt.model.network import Activation, Network
+from lipopt.model.network import Network
+from lipopt.model.nodes import Activation
 from lipopt.model.norms import NormName
 from lipopt.numerics.arrays import Array
 from lipopt.problem.proofs import InputSplit

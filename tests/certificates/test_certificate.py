@@ -31,7 +31,8 @@ from lipopt.certificates.write import WRITERS, certify
 from lipopt.methods.branch import Branch
 from lipopt.methods.registry import find_method
 from lipopt.model.activations import KINDS
-from lipopt.model.network import Affine, Network
+from lipopt.model.network import Network
+from lipopt.model.nodes import Affine
 from lipopt.problem.proofs import Branching, NeuronSplit, OtherNorm, Proof, Tree
 from lipopt.problem.question import Question as Asked
 from lipopt.problem.question import pose

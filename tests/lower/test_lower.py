@@ -15,7 +15,7 @@ from strategies import NORMS, SEEDS, Question, questions
 import lipopt
 from lipopt.lower.gradients import JacobianNorm
 from lipopt.lower.pop import pop_value
-from lipopt.model.network import Affine
+from lipopt.model.nodes import Affine
 from lipopt.model.norms import Norm, NormName
 from lipopt.problem.derivative import DerivativeProblem, Layer
 

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from lipcheck_files import file_of
 from networks import ARCHITECTURES, gaussian_weights, make_network
 from strategies import SEEDS
 
@@ -204,7 +205,7 @@ def test_certificates_are_accepted(case, norm, clip):
         return
     balls = balls_of(network, seed, norm, clip, count=4)
     labels = network(balls.centers).argmax(axis=1)
-    stored = lipcheck.network.read_network(b"".join(network._file_pieces()))
+    stored = lipcheck.network.read_network(file_of(network))
     found = decide(network, balls, labels, Effort(60, keeps_proofs=True))
     for ball, (label, decision) in enumerate(zip(labels, found, strict=True)):
         if decision.status == "broken":

@@ -4,6 +4,7 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
+from lipcheck_files import file_of
 from mixed_integer import least_value
 
 import lipcheck.certificate
@@ -71,7 +72,7 @@ def check_answer(network, stored, domain, label, decision):
 def test_piecewise_linear_networks_are_decided(sizes, kind, norm):
     weights, biases = random_layers(sizes, seed=1)
     network = load(weights, biases=biases, activation=kind)
-    stored = lipcheck.network.read_network(b"".join(network._file_pieces()))
+    stored = lipcheck.network.read_network(file_of(network))
     points = np.random.default_rng(1).normal(size=(POINTS, sizes[0]))
     effort = Effort(2000, keeps_proofs=True)
     answers, _, _ = bracketed(network, points, norm, None, effort)
@@ -98,7 +99,7 @@ def test_certificates_of_split_inputs(kind, widths, norm):
     """Of balls that are large for their margins: smooth neurons, or many of them."""
     weights, biases = random_layers((2, *widths, 2), seed=1)
     network = load(weights, biases=biases, activation=kind)
-    stored = lipcheck.network.read_network(b"".join(network._file_pieces()))
+    stored = lipcheck.network.read_network(file_of(network))
     points = np.random.default_rng(1).uniform(-1, 1, size=(1, 2))
     effort = Effort(60, keeps_proofs=True)
     answers, _, _ = bracketed(network, points, norm, None, effort)

@@ -15,7 +15,8 @@ from torch import nn
 
 import lipopt
 from lipopt.methods.baselines import path_sum_bound, product_bound
-from lipopt.model.network import Affine, Network
+from lipopt.model.network import Network
+from lipopt.model.nodes import Affine
 from lipopt.model.norms import NormName
 from lipopt.numerics.arrays import Array, dense, squares, tidy
 from lipopt.numerics.convolution import Convolution

@@ -14,7 +14,7 @@ import lipopt.api
 from lipopt.lower.gradients import jacobians
 from lipopt.methods.registry import REGISTER, find_method
 from lipopt.model import activations
-from lipopt.model.network import Activation
+from lipopt.model.nodes import Activation
 from lipopt.model.norms import Norm, NormName
 from lipopt.model.round_ball import InputSet
 from lipopt.numerics.semidefinite import is_positive_semidefinite, spectral_norm_up

@@ -21,7 +21,7 @@ from torch.nn.utils import prune
 
 import lipopt
 from lipopt.errors import LipoptError
-from lipopt.model.network import Activation
+from lipopt.model.nodes import Activation
 from lipopt.readers.onnx import network_from_model
 
 RNG = np.random.default_rng(0)

@@ -12,7 +12,7 @@ from onnx.reference import ReferenceEvaluator
 
 import lipopt
 from lipopt.errors import LipoptError
-from lipopt.model.network import Affine
+from lipopt.model.nodes import Affine
 from lipopt.readers.onnx import network_from_model
 
 RNG = np.random.default_rng(0)

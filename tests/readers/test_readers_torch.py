@@ -15,7 +15,7 @@ from torch.nn import functional as F  # noqa: N812
 
 import lipopt
 from lipopt.errors import LipoptError
-from lipopt.model.network import Affine
+from lipopt.model.nodes import Affine
 from lipopt.readers.onnx import network_from_model
 
 

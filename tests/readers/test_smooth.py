@@ -13,7 +13,7 @@ from torch.nn import functional as F  # noqa: N812
 
 import lipopt
 from lipopt.lower.gradients import JacobianNorm
-from lipopt.model.network import Activation
+from lipopt.model.nodes import Activation
 from lipopt.readers.onnx import network_from_model
 
 

@@ -18,7 +18,8 @@ import scipy.sparse as sp
 from numpy.random import Generator
 
 from lipopt.model.activations import KINDS, check, value
-from lipopt.model.network import Activation, Affine, Input, Network, Node
+from lipopt.model.network import Network
+from lipopt.model.nodes import Activation, Affine, Input, Node
 from lipopt.model.norms import Norm
 from lipopt.numerics.arrays import Array, Matrix
 from lipopt.problem.derivative import Blocks, DerivativeProblem, Layer

@@ -14,7 +14,8 @@ import numpy as np
 import scipy.sparse as sp
 from scipy.optimize import linprog, nnls
 
-from lipopt.model.network import Activation, Affine, Network, Node
+from lipopt.model.network import Network
+from lipopt.model.nodes import Activation, Affine, Node
 from lipopt.model.round_ball import RoundBall
 from lipopt.numerics.arrays import Array
 

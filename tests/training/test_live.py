@@ -15,7 +15,7 @@ from random_torch import random_module
 from lipopt.errors import LipoptError
 from lipopt.model import activations as reference
 from lipopt.model.activations import KINDS
-from lipopt.model.network import Activation, Affine, Input
+from lipopt.model.nodes import Activation, Affine, Input
 from lipopt.readers.torch import read_module
 from lipopt.training import activations
 from lipopt.training.live import LiveNetwork

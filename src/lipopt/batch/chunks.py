@@ -11,7 +11,8 @@ from typing import TypeAlias
 
 import numpy as np
 
-from ..model.network import Activation, Affine, Network
+from ..model.network import Network
+from ..model.nodes import Activation, Affine
 from ..numerics.arrays import Array
 from ..numerics.blas import quiet
 from .rows import Ask, Point

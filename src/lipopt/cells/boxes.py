@@ -13,7 +13,8 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from ..model import activations
-from ..model.network import Activation, Affine, Network
+from ..model.network import Network
+from ..model.nodes import Activation, Affine
 from ..numerics.arrays import Array, Matrix, dense
 from ..numerics.rounding import TINY, UNIT, gamma, up
 from ..numerics.spread import Spread

@@ -21,7 +21,8 @@ import scipy.sparse as sp
 
 from ..errors import LipoptError
 from ..model.activations import Function, LinePair
-from ..model.network import Activation, Affine, Network
+from ..model.network import Network
+from ..model.nodes import Activation, Affine
 from ..model.norms import Norm
 from ..numerics.arrays import Array, as_csr
 from ..numerics.rounding import gamma, terms, up

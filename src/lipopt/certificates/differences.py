@@ -9,7 +9,8 @@ from typing import TypeAlias
 import numpy as np
 
 from ..model import activations
-from ..model.network import Activation, Affine, Network
+from ..model.network import Network
+from ..model.nodes import Activation, Affine
 from ..model.products import Product
 from ..numerics.arrays import Array
 from ..numerics.rounding import gamma, terms

@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from ..errors import LipoptError
-from ..model.network import Affine, Network
+from ..model.network import Network
+from ..model.nodes import Affine
 from ..numerics.arrays import Matrix, dense
 from ..numerics.semidefinite import spectral_norm_up
 from .dyadic import exact

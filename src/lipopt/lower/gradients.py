@@ -17,7 +17,8 @@ import numpy as np
 import scipy.sparse as sp
 
 from ..model.domain import Domain
-from ..model.network import Activation, Affine, Network
+from ..model.network import Network
+from ..model.nodes import Activation, Affine
 from ..model.norms import Norm
 from ..model.round_ball import InputSet
 from ..numerics.arrays import Array

@@ -16,7 +16,8 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from ..model.network import Activation, Affine, Input, Network
+from ..model.network import Network
+from ..model.nodes import Activation, Affine, Input
 from ..numerics.arrays import Array
 
 SMALLEST = 1e-300  # what is divided by is kept above this

@@ -25,7 +25,8 @@ from typing import NamedTuple
 import numpy as np
 import scipy.sparse as sp
 
-from ..model.network import Activation, Affine, Input, Network
+from ..model.network import Network
+from ..model.nodes import Activation, Affine, Input
 from ..model.norms import Norm
 from ..numerics.arrays import Array
 from ..numerics.rounding import TINY, gamma, terms, times_up, up, up_float

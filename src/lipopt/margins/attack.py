@@ -6,7 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..model.network import Activation, Network
+from ..model.network import Network
+from ..model.nodes import Activation
 from ..numerics.arrays import Array
 from .backward import Functions, Lines, input_coefficients
 from .balls import Balls

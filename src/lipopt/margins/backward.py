@@ -19,7 +19,8 @@ from typing import Protocol
 
 import numpy as np
 
-from ..model.network import Affine, Network
+from ..model.network import Network
+from ..model.nodes import Affine
 from ..numerics.arrays import Array, Matrix, namespace
 from ..numerics.rounding import TINY, gamma
 from .balls import Balls

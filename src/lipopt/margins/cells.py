@@ -13,7 +13,7 @@ from itertools import chain
 
 import numpy as np
 
-from ..model.network import Affine
+from ..model.nodes import Affine
 from ..numerics.arrays import Array
 from ..problem.proofs import Cuts
 from .ascent import Batch, slopes_of

@@ -12,7 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from ..model.network import Activation, Affine, Network
+from ..model.network import Network
+from ..model.nodes import Activation, Affine
 from ..numerics.arrays import Matrix
 from ..numerics.devices import as_sparse_tensor, as_tensor, import_torch
 from .backward import Functions, Sizes

@@ -11,7 +11,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..model.network import Activation, Affine, Network
+from ..model.network import Network
+from ..model.nodes import Activation, Affine
 from ..model.products import Product, find_products
 from ..numerics.arrays import Array, as_array, dense, namespace
 from ..numerics.rounding import TINY, gamma, terms, up

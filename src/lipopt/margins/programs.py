@@ -17,7 +17,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..model.network import Affine, Network
+from ..model.network import Network
+from ..model.nodes import Affine
 from ..model.norms import Norm
 from ..model.round_ball import RoundBall
 from ..numerics.arrays import Array

@@ -8,7 +8,8 @@ import numpy as np
 import scipy.sparse as sp
 
 from ..errors import LipoptError
-from .network import Activation, Affine, Input, Network, Node
+from .network import Network
+from .nodes import Activation, Affine, Input, Node
 
 
 def compose(plant: Network, controller: Network, control: str | None = None) -> Network:

@@ -31,7 +31,8 @@ import numpy as np
 import scipy.sparse as sp
 
 from ..numerics.arrays import Array, Matrix, dense
-from .network import Activation, Affine, Network, Node
+from .network import Network
+from .nodes import Activation, Affine, Node
 
 # Activations that are linear on each side of 0.
 HOMOGENEOUS = ("relu", "leaky_relu", "abs")

@@ -18,7 +18,8 @@ import numpy as np
 import scipy.sparse as sp
 
 from ..numerics.arrays import as_csr
-from .network import Activation, Affine, Network
+from .network import Network
+from .nodes import Activation, Affine
 
 BIAS = -1  # in the place of a source
 

@@ -23,7 +23,8 @@ from typing import TypeAlias
 import numpy as np
 import scipy.sparse as sp
 
-from ..model.network import Activation, Affine, Input, Network
+from ..model.network import Network
+from ..model.nodes import Activation, Affine, Input
 from ..model.norms import Norm
 from ..numerics.arrays import Array, Matrix, has_nonzeros
 

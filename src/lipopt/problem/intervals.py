@@ -23,7 +23,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from ..model.network import Activation, Affine, Input, Network, Node
+from ..model.network import Network
+from ..model.nodes import Activation, Affine, Input, Node
 from ..model.products import Product
 from ..model.round_ball import InputSet, RoundBall
 from ..numerics.arrays import Array

@@ -14,7 +14,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from ..model.network import Activation, Network
+from ..model.network import Network
+from ..model.nodes import Activation
 from ..model.products import Product
 from ..numerics.arrays import Array, as_csr
 from .derivative import Blocks, DerivativeProblem

@@ -13,7 +13,8 @@ import numpy as np
 import scipy.sparse as sp
 
 from ..errors import DAMAGED, LipoptError
-from ..model.network import Activation, Affine, Input, Network, Node
+from ..model.network import Network
+from ..model.nodes import Activation, Affine, Input, Node
 from ..numerics.arrays import as_array, tidy
 
 

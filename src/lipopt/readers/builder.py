@@ -14,7 +14,8 @@ import numpy as np
 import scipy.sparse as sp
 
 from ..errors import LipoptError
-from ..model.network import Activation, Affine, Input, Network, Node, value_of
+from ..model.network import Network
+from ..model.nodes import Activation, Affine, Input, Node, value_of
 from ..numerics.arrays import Array, Matrix, tidy
 from .views import OUTSIDE, ZERO, Pads, View, whole
 

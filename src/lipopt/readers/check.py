@@ -18,7 +18,7 @@ import numpy as np
 
 from ..errors import LipoptError
 from ..model import activations
-from ..model.network import Activation, Affine, Input, Node, value_of
+from ..model.nodes import Activation, Affine, Input, Node, value_of
 from ..numerics.arrays import Array, squares
 from ..numerics.blas import blas_threads
 from .builder import Builder

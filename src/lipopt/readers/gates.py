@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 import scipy.sparse as sp
 
-from ..model.network import Activation, Affine
+from ..model.nodes import Activation, Affine
 from ..numerics.arrays import Array
 from . import smooth
 from .builder import Builder

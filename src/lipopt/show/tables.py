@@ -18,7 +18,8 @@ from ..batch.summary import Summary
 from ..batch.verdict_summary import VerdictSummary
 from ..batch.verdicts import Verdict
 from ..methods.lp.sparsity import PatternSize
-from ..model.network import Activation, Input, Network
+from ..model.network import Network
+from ..model.nodes import Activation, Input
 from ..names import printable
 from ..numerics.arrays import count_nonzeros
 from ..numerics.rounding import written_down, written_up

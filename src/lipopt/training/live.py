@@ -20,7 +20,7 @@ import torch
 
 from ..errors import LipoptError
 from ..model.activations import require_slopes, slope_range
-from ..model.network import Activation, Affine, Input
+from ..model.nodes import Activation, Affine, Input
 from ..numerics.arrays import Array, stored
 from ..readers.torch import Reading, constants_of, holds_view, label
 from ..readers.torch_operators import IGNORED

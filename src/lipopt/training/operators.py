@@ -15,7 +15,7 @@ from typing import Any, Literal, TypeAlias
 
 import torch
 
-from ..model.network import Affine, Node
+from ..model.nodes import Affine, Node
 from ..readers.torch import Reading
 from .matrices import Gather
 
